@@ -251,6 +251,17 @@ impl Datum for bool {
     }
 }
 
+impl Datum for Sha256 {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.0);
+    }
+    fn take(input: &mut Input<'_>) -> Result<Self, Malformed> {
+        let mut hash = [0u8; 32];
+        hash.copy_from_slice(input.bytes(32)?);
+        Ok(Self(hash))
+    }
+}
+
 macro_rules! integers {
     ($($t:ty as $avro:ty),*) => {$(
         impl Datum for $t {

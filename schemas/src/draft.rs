@@ -9,6 +9,7 @@ use crate::{
     json::{
         self, Json,
         bounded::{self, Bounds},
+        invalid,
     },
     messages,
     payload::{LoopCheckpoint, Payload, PayloadType},
@@ -45,10 +46,6 @@ pub struct Draft {
     pub has_writer_id: bool,
     /// Whether `timestamp_millis` was given.
     pub has_timestamp: bool,
-}
-
-fn invalid(what: impl ToString, pointer: &str) -> Invalid {
-    Invalid { what: what.to_string(), pointer: pointer.to_owned() }
 }
 
 impl Draft {

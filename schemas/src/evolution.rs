@@ -20,33 +20,14 @@ use crate::{
     schema,
 };
 use model::Schema;
-use serde::Serialize;
 
 mod defaults;
 pub mod in_place;
+mod incompatibility;
 mod model;
 mod resolution;
 
-/// The rule set that a change breaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Rule {
-    /// Avro's schema resolution.
-    Avro,
-    /// Reading older journal records in place.
-    InPlace,
-}
-
-/// One reason why the new schema cannot read data of the old one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Incompatibility {
-    /// The place: full names of types and names of fields, as in `runlog.journal.v1.JournalRecord.payload[9].decision`.
-    pub path: String,
-    /// The rule set.
-    pub rule: Rule,
-    /// The reason.
-    pub reason: String,
-}
+pub use incompatibility::{Incompatibility, Rule};
 
 /// The error for a text that is not a schema.
 #[derive(Debug, thiserror::Error)]
@@ -70,10 +51,6 @@ pub fn check(old: &str, new: &str) -> Result<Vec<Incompatibility>, Unparsable> {
         incompatibilities.extend(in_place::check(&old, &new));
     }
     Ok(incompatibilities)
-}
-
-fn broken(rule: Rule, path: &str, reason: impl Into<String>) -> Incompatibility {
-    Incompatibility { path: path.to_owned(), rule, reason: reason.into() }
 }
 
 /// Returns reasons to fail the build: a released version was changed, is not compiled in, or cannot be read by the last of

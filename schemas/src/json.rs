@@ -21,6 +21,10 @@ pub struct Invalid {
     pub pointer: String,
 }
 
+pub(crate) fn invalid(what: impl ToString, pointer: &str) -> Invalid {
+    Invalid { what: what.to_string(), pointer: pointer.to_owned() }
+}
+
 /// A JSON value as compact text. In Avro a `string`, in JSON the value itself.
 ///
 /// Two values are equal if their texts are equal. To compare meanings, compare parsed values. Clones share the text and compare

@@ -13,9 +13,8 @@ use crate::{
     canonical, datum,
     datum::{Datum, Input, Malformed, Sha256, put_long},
     id::{Epoch, Fingerprint, Offset, OrEmpty, RecordId, WriterId},
-    json::{self, Invalid, Json},
+    json::{self, Invalid, Json, invalid},
     or_other::OrOther,
-    symbols,
 };
 use serde::{Deserialize, Serialize, de::Error};
 use serde_json::value::RawValue;
@@ -25,9 +24,12 @@ mod checkpoint;
 pub mod contract;
 pub mod lifetime;
 pub mod observed;
+#[macro_use]
+pub(crate) mod payload_type;
 pub mod wrapped;
 
 pub use checkpoint::{CheckpointPrune, LOOP_CHECKPOINT_SCHEMA_VERSION, LoopCheckpoint};
+pub use payload_type::PayloadType;
 
 /// The contract's run lifecycle: `started`, then one of `completed`, `failed`, `cancelled`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -266,23 +268,11 @@ impl StoredPayload {
 
 macro_rules! payloads {
     ($(own { $($name:ident = $tag:literal),* $(,)? } contract { $($contract:ident = $contract_tag:literal),* $(,)? })*) => {
-        symbols! {
-            /// The type of a payload: its JSON tag and the stem of its example file.
-            PayloadType { $($($name = $tag,)* $($contract = $contract_tag,)*)* }
-        }
-
         /// A record's payload.
         #[derive(Clone, Debug, PartialEq, Eq)]
         #[allow(missing_docs, reason = "each variant is the struct of its name")]
         #[allow(clippy::large_enum_variant, reason = "moved once, from its bytes to its reader")]
         pub enum Payload { $($($name($name),)*)* Contract(ContractPayload) }
-
-        impl PayloadType {
-            /// Returns whether a payload of this type is a [`ContractPayload`].
-            pub fn is_of_contract(self) -> bool {
-                [$($(Self::$contract,)*)*].contains(&self)
-            }
-        }
 
         impl Payload {
             /// The payload types in the order of the schema's union.
@@ -304,7 +294,7 @@ macro_rules! payloads {
 
             fn parse(payload_type: PayloadType, text: &str) -> Result<Self, Invalid> {
                 match payload_type {
-                    $($(PayloadType::$name => json::bounded::read(text).map(Self::$name).map_err(refused),)*)*
+                    $($(PayloadType::$name => json::bounded::read(text).map(Self::$name).map_err(|e| invalid(e, "")),)*)*
                     contract => ContractPayload::parse(contract, text).map(Self::Contract),
                 }
             }
@@ -347,88 +337,12 @@ macro_rules! payloads {
     };
 }
 
-payloads! {
-    own {
-        RunLifecycle = "run_lifecycle",
-        ConversationTurn = "conversation_turn",
-        ToolCallRequested = "tool_call_requested",
-        ToolCallAttempt = "tool_call_attempt",
-        ToolCallCompleted = "tool_call_completed",
-        ToolCallFailed = "tool_call_failed",
-        LoopCheckpoint = "loop_checkpoint",
-        RunClaim = "run_claim",
-        EffectResolution = "effect_resolution",
-        Skip = "skip",
-        Genesis = "genesis",
-    }
-    contract {
-        TurnLifecycle = "turn_lifecycle",
-        ContextProjection = "context_projection",
-        ModelAttempt = "model_attempt",
-        Message = "message",
-        StructuredOutput = "structured_output",
-        Approval = "approval",
-        Tool = "tool",
-        OutputDelivery = "output_delivery",
-        Hook = "hook",
-        StreamRule = "stream_rule",
-        RealtimeSession = "realtime_session",
-        Isolation = "isolation",
-        ChildLifecycle = "child_lifecycle",
-        AgentPool = "agent_pool",
-        RunMessage = "run_message",
-        Wake = "wake",
-        Subagent = "subagent",
-        ExtensionAction = "extension_action",
-        EffectIntent = "effect_intent",
-        EffectResult = "effect_result",
-        Checkpoint = "checkpoint",
-        Recovery = "recovery",
-        TerminalResult = "terminal_result",
-    }
-    own {
-        ToolJournalEntry = "tool_journal_entry",
-    }
-    contract {
-        WriteBackStaged = "write_back_staged",
-        WriteBackCommitted = "write_back_committed",
-        WriteBackRejected = "write_back_rejected",
-    }
-    own {
-        CodeEditProposal = "code_edit_proposal",
-        Retraction = "retraction",
-        Erasure = "erasure",
-        Fork = "fork",
-        RetentionHorizon = "retention_horizon",
-        Batch = "batch",
-        Encrypted = "encrypted",
-        HostPayload = "host_payload",
-        CheckpointPrune = "checkpoint_prune",
-        StoredPayload = "stored_payload",
-    }
-    contract {}
-}
-
-impl PayloadType {
-    /// Returns whether a payload of this type hides another payload, whose type the facts name.
-    pub fn hides(self) -> bool {
-        matches!(self, Self::Encrypted | Self::StoredPayload)
-    }
-
-    /// Returns whether a payload of this type is the result of a tool call.
-    pub fn is_call_result(self) -> bool {
-        matches!(self, Self::ToolCallCompleted | Self::ToolCallFailed)
-    }
-}
+payload_list!(payloads);
 
 impl From<ContractPayload> for Payload {
     fn from(payload: ContractPayload) -> Self {
         Self::Contract(payload)
     }
-}
-
-fn refused(error: serde_json::Error) -> Invalid {
-    Invalid { what: error.to_string(), pointer: String::new() }
 }
 
 impl Payload {
@@ -439,10 +353,10 @@ impl Payload {
             #[serde(rename = "type", borrow)]
             tag: Cow<'a, str>,
         }
-        let tag = serde_json::from_str::<Tag<'_>>(raw.get()).map_err(refused)?.tag;
+        let tag = serde_json::from_str::<Tag<'_>>(raw.get()).map_err(|e| invalid(e, ""))?.tag;
         match tag.parse() {
             Ok(payload_type) => Self::parse(payload_type, raw.get()),
-            Err(_) => Err(Invalid { what: format!("unknown payload type {tag:?}"), pointer: String::new() }),
+            Err(_) => Err(invalid(format!("unknown payload type {tag:?}"), "")),
         }
     }
 }

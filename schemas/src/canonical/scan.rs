@@ -2,7 +2,7 @@
 //!
 //! The visitor interprets tokens (escapes, ranges, repetitions). It may refuse a token; the scanner adds the position.
 
-use super::{DEPTH_MAX, Error, Problem};
+use super::error::{DEPTH_MAX, Error, Problem, escape};
 
 /// A token of the text. Insignificant white space is left out.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +57,7 @@ fn pointer(path: &[Step<'_>]) -> String {
         Step::Key(raw) => {
             // For a key with a lone surrogate, the pointer has the escaped spelling.
             let key = unescape(raw).unwrap_or_else(|_| raw[1..raw.len() - 1].into());
-            format!("{out}/{}", super::escape(&key))
+            format!("{out}/{}", escape(&key))
         }
     })
 }

@@ -3,8 +3,10 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use super::Problem;
-use super::scan::{Token, unescape};
+use super::{
+    error::Problem,
+    scan::{Token, unescape},
+};
 
 enum Node<'a> {
     /// A number or word in its final spelling.

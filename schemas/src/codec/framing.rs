@@ -1,6 +1,6 @@
 //! The framing of a datum: the bytes before it, which name its schema version.
 
-use super::{RECORD_BYTES_MAX, Unreadable};
+use super::unreadable::{RECORD_BYTES_MAX, Unreadable};
 use crate::{
     datum,
     schema::{self, Version},

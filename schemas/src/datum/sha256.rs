@@ -1,6 +1,5 @@
 //! SHA-256 in the journal's encodings.
 
-use super::{Datum, Input, Malformed};
 use ring::digest::{self, Context, Digest};
 use std::fmt;
 
@@ -89,16 +88,5 @@ impl<'de> serde::Deserialize<'de> for Sha256 {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let text = std::borrow::Cow::<'de, str>::deserialize(d)?;
         Self::parse(&text).ok_or_else(|| serde::de::Error::custom("expected 64 hexadecimal digits"))
-    }
-}
-
-impl Datum for Sha256 {
-    fn put(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.0);
-    }
-    fn take(input: &mut Input<'_>) -> Result<Self, Malformed> {
-        let mut hash = [0u8; 32];
-        hash.copy_from_slice(input.bytes(32)?);
-        Ok(Self(hash))
     }
 }

@@ -1,9 +1,10 @@
 //! Parses new records, with stricter checks than readers. Records in the log that violate these checks stay readable.
 
-use super::{Draft, Invalid, invalid};
+use super::Draft;
 use crate::{
     canonical,
     id::{Epoch, JournalSeq, WriterSeq},
+    json::{Invalid, invalid},
     payload::{
         EffectResolution, Payload, PayloadType,
         lifetime::{Erasure, Fork},

@@ -8,11 +8,10 @@
 //!
 //! Texts are compared, because parsed values would need many times the memory of a text.
 
-use super::{Invalid, invalid};
 use crate::{
     canonical::escape,
     codec::RECORD_BYTES_MAX,
-    json::{self, Json},
+    json::{self, Invalid, Json, invalid},
     payload::Payload,
     record::JournalRecord,
 };

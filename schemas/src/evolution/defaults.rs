@@ -4,7 +4,7 @@
 //! The default of a union must be a value of its *first* branch. Avro before 1.12 and most readers support no other branch.
 
 use super::{
-    Incompatibility, Rule, broken,
+    incompatibility::{Incompatibility, Rule, broken},
     model::{Body, Primitive, Schema, Type},
 };
 use serde_json::Value;

@@ -12,7 +12,7 @@
 //! them. [`LAST`] stays last, because payload hashes extend to the end.
 
 use super::{
-    Incompatibility, Rule, broken,
+    incompatibility::{Incompatibility, Rule, broken},
     model::{Body, Field, Schema, Type},
 };
 use serde_json::Value;

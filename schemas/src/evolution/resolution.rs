@@ -6,7 +6,7 @@
 //! assumption is decided.
 
 use super::{
-    Incompatibility, Rule, broken,
+    incompatibility::{Incompatibility, Rule, broken},
     model::{Body, Field, Logical, Primitive, Schema, Type, unqualified},
 };
 use std::collections::{HashMap, HashSet};

@@ -1,6 +1,6 @@
 //! Numeric ids.
 
-use super::Illegal;
+use super::illegal::Illegal;
 use crate::datum::{Datum, Input, Malformed};
 use std::{fmt, str::FromStr};
 

@@ -1,6 +1,6 @@
 //! Text ids. Each is generic over the type of its text, so that an envelope borrows its ids from its bytes.
 
-use super::{FINGERPRINT_BYTES_MAX, ID_BYTES_MAX, Illegal};
+use super::illegal::{FINGERPRINT_BYTES_MAX, ID_BYTES_MAX, Illegal};
 use crate::{
     canonical,
     datum::{Datum, Input, Malformed, Sha256, put_bytes},

@@ -9,7 +9,11 @@
 //! The caller calls [`open`] and judges the records one by one. If one is refused, the caller rolls all of them back
 //! and stores the head that [`refused`] returns.
 
-use super::{Head, Known, Reason, Verdict, View, find_known, in_epoch};
+use super::{
+    Known, Verdict, find_known, in_epoch,
+    status::Reason,
+    view::{Head, View},
+};
 use crate::{codec::Envelope, id::JournalSeq, record::RecordKind};
 
 /// The result of judging a batch as a whole, before its records.

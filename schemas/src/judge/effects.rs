@@ -1,7 +1,12 @@
 //! The content rules of records that answer an effect: results, attempts and decisions.
 
-use super::{CallStatus, Head, Reason, View, lifecycle::Family};
-use crate::{codec::Envelope, record::RecordKind, symbols};
+use super::{
+    class::Class,
+    lifecycle::Family,
+    status::{CallStatus, Reason},
+    view::{Head, View},
+};
+use crate::{codec::Envelope, record::RecordKind};
 
 /// Judges a record that answers a request. The request must exist and be pending. A repeated equal completion is a no-op.
 pub(super) fn answer<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Result<bool, Reason>, V::Error> {
@@ -88,24 +93,4 @@ fn resolves<V: View>(record: &Envelope<'_>, id: &str, view: &mut V) -> Result<Re
         }
     }
     Ok(Err(Reason::Transition))
-}
-
-symbols! {
-    /// The class of a pending effect. `retry_safe` may run again without a decision. `reconcile_required` may have
-    /// happened: an operator decides before it runs again.
-    Class { RetrySafe = "retry_safe", ReconcileRequired = "reconcile_required" }
-}
-
-/// Returns the class of a pending effect and the reason for it. `has_key`: the effect has a key that is not empty and that answers
-/// return.
-pub fn class(has_key: bool, cleared: bool, repeatable: bool) -> (Class, &'static str) {
-    if cleared {
-        (Class::RetrySafe, "resolved as not done")
-    } else if repeatable {
-        (Class::RetrySafe, "its request says that it is safe to repeat")
-    } else if has_key {
-        (Class::RetrySafe, "has an idempotency or dedupe key")
-    } else {
-        (Class::ReconcileRequired, "the effect may have happened and has no idempotency key")
-    }
 }

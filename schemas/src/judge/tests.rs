@@ -3,10 +3,14 @@
 
 use std::{collections::HashMap, convert::Infallible};
 
-use super::*;
+use super::{
+    lifecycle::{Family, State},
+    *,
+};
 use crate::{
     codec,
-    id::RunId,
+    datum::Sha256,
+    id::{ContentHash, Epoch, OrEmpty, RecordId, RunId},
     json::Json,
     messages::MessageSpan,
     payload::{

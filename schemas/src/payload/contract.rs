@@ -6,11 +6,10 @@
 //!                  └─▶ walk    checks Avro, and finds the text at a path
 //! ```
 
-use super::PayloadType;
+use super::payload_type::PayloadType;
 use crate::{
-    datum,
     datum::{Input, Malformed},
-    json::{Invalid, Json},
+    json::Invalid,
 };
 use print::Printer;
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -20,6 +19,7 @@ use std::{cell::RefCell, fmt};
 mod parse;
 mod print;
 mod shape;
+mod unrecognized;
 mod walk;
 
 /// A payload of another SDK's contract. Its JSON is the contract's, and is read with [`Payload::from_json`](super::Payload::from_json).
@@ -31,15 +31,6 @@ pub struct ContractPayload {
     /// Whether a number of its JSON exceeds Avro's range, so that the payload differs from the payload of its bytes.
     is_clipped: bool,
 }
-
-/// A variant that this build does not know, kept unchanged.
-struct Unrecognized {
-    /// The variant's name.
-    variant: String,
-    /// The JSON text of the content if it is separate from the name, otherwise of the whole value.
-    content: Json,
-}
-datum!(Unrecognized { variant, content });
 
 impl ContractPayload {
     /// Parses the JSON of a payload type. The error's pointer is relative to the payload.

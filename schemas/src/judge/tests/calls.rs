@@ -1,6 +1,9 @@
 //! Tests answers to calls, and decisions on calls.
 
-use crate::id::Secret;
+use crate::{
+    datum::Sha256,
+    id::{ContentHash, Epoch, OrEmpty, RecordId, Secret, WriterId},
+};
 
 use super::{
     super::*, Applied, JournalRecord, NoOp, Payload, Refused, Repeat, Run, attempt, claim, completed, failed, request,

@@ -1,6 +1,9 @@
 //! Tests the transitions of all lifecycles except Runlog's own calls.
 
-use super::{super::*, Applied, NoOp, Refused, Run, Word, resolution};
+use super::{
+    super::{lifecycle::Family, *},
+    Applied, NoOp, Refused, Run, Word, resolution,
+};
 use crate::{
     draft::Draft,
     id::{Epoch, JournalSeq},

@@ -1,6 +1,7 @@
 //! Claims of a run, and the writers that they fence.
 
 use super::{super::*, Applied, JournalRecord, Refused, Repeat, Run, claim, user_turn};
+use crate::id::{Epoch, OrEmpty};
 
 #[test]
 fn before_any_claim_everybody_writes_in_epoch_0_and_in_no_other() {

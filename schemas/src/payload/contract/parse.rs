@@ -3,8 +3,8 @@
 //! Members that the shape lacks are skipped: the record keeps them in `unknown_fields`.
 
 use super::{
-    Unrecognized,
     shape::{Absent, Form, Shape},
+    unrecognized::Unrecognized,
 };
 use crate::{
     canonical::escape,

@@ -1,8 +1,8 @@
 //! Serializes an Avro datum by its shape, as serde serializes the contract's own types.
 
 use super::{
-    Unrecognized,
     shape::{Absent, Form, Shape},
+    unrecognized::Unrecognized,
 };
 use crate::datum::{Datum, Input, Malformed};
 use serde::ser::{Error, Serialize, SerializeMap, SerializeSeq, Serializer};

@@ -1,6 +1,6 @@
 //! The shapes of contract payloads, read from the newest schema. Each version has the same shapes.
 
-use crate::{payload::PayloadType, schema};
+use crate::{payload::payload_type::PayloadType, schema};
 use serde_json::Value;
 use std::{collections::HashMap, sync::LazyLock};
 

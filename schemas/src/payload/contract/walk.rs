@@ -1,6 +1,6 @@
 //! Walks an Avro datum by its shape.
 
-use super::{Unrecognized, shape::Shape};
+use super::{shape::Shape, unrecognized::Unrecognized};
 use crate::datum::{self, Datum, Input, Malformed, put_bytes, put_long};
 
 /// Checks one value, and appends its canonical encoding to `out` if there is one.

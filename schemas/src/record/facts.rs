@@ -10,6 +10,9 @@ use crate::{
     symbols,
 };
 use serde::{Deserialize, Serialize};
+use sources::status_and_key;
+
+mod sources;
 
 symbols! {
     /// Whether a request may start while a call of an earlier epoch waits for a decision.
@@ -113,47 +116,48 @@ pub(crate) fn unset_bytes(from: u16, to: u16) -> usize {
 
 /// The fields since a version are written only if one of them, or of a later version, is set: the lowest version that
 /// expresses the facts, as [`JournalRecord::version`](super::JournalRecord::version) says.
-impl Datum for Facts {
-    fn put(&self, out: &mut Vec<u8>) {
-        self.payload_type.put(out);
-        self.status.put(out);
-        self.tool_name.put(out);
-        self.fingerprint.put(out);
-        self.answers.put(out);
-        self.checkpoint_id.put(out);
-        self.covers_journal_seq.put(out);
-        self.checkpoint_seq.put(out);
-        self.created_at_millis.put(out);
-        self.base.put(out);
-        self.key.put(out);
-        self.spans.put(out);
-        self.message_bytes.put(out);
-        let version = self.version();
-        if version >= 2 {
-            self.revision.put(out);
-            self.evidence.put(out);
-            self.epoch.put(out);
-            self.principal.put(out);
-            self.principal_proof.put(out);
-        }
-        if version >= 3 {
-            self.basis.put(out);
-            self.attempt.put(out);
-            self.unresolved.put(out);
-            self.repeatable.put(out);
-            self.observed.put(out);
-            self.commitment.put(out);
-            self.shown.put(out);
-            self.only_own.put(out);
-            self.approver.put(out);
-        }
-    }
+macro_rules! fields_by_version {
+    ($take_first:ident { $($first:ident),* } $($take:ident since $since:literal { $($field:ident),* })*) => {
+        impl Datum for Facts {
+            fn put(&self, out: &mut Vec<u8>) {
+                $(self.$first.put(out);)*
+                let version = self.version();
+                $(if version >= $since { $(self.$field.put(out);)* })*
+            }
 
-    fn take(input: &mut Input<'_>) -> Result<Self, Malformed> {
-        let mut facts = Self::take_version_1(input)?;
-        facts.take_version_2(input)?;
-        facts.take_version_3(input)?;
-        Ok(facts)
+            fn take(input: &mut Input<'_>) -> Result<Self, Malformed> {
+                let mut facts = Self::$take_first(input)?;
+                $(facts.$take(input)?;)*
+                Ok(facts)
+            }
+        }
+
+        impl Facts {
+            /// Reads the fields of version 1.
+            pub(crate) fn $take_first(input: &mut Input<'_>) -> Result<Self, Malformed> {
+                Ok(Self { $($first: Datum::take(input)?,)* ..Self::default() })
+            }
+
+            $(
+                #[doc = concat!("Reads the fields that version ", $since, " added, if the datum has them.")]
+                pub(crate) fn $take(&mut self, input: &mut Input<'_>) -> Result<(), Malformed> {
+                    if input.version() >= $since {
+                        $(self.$field = Datum::take(input)?;)*
+                    }
+                    Ok(())
+                }
+            )*
+        }
+    };
+}
+fields_by_version! {
+    take_version_1 {
+        payload_type, status, tool_name, fingerprint, answers, checkpoint_id, covers_journal_seq, checkpoint_seq,
+        created_at_millis, base, key, spans, message_bytes
+    }
+    take_version_2 since 2 { revision, evidence, epoch, principal, principal_proof }
+    take_version_3 since 3 {
+        basis, attempt, unresolved, repeatable, observed, commitment, shown, only_own, approver
     }
 }
 
@@ -200,54 +204,6 @@ impl From<&Facts> for StatedFacts {
 pub const PRESERVE_LATEST_TERMINAL: &str = "preserve_latest_terminal";
 
 impl Facts {
-    /// Reads the fields of version 1.
-    pub(crate) fn take_version_1(input: &mut Input<'_>) -> Result<Self, Malformed> {
-        Ok(Self {
-            payload_type: Datum::take(input)?,
-            status: Datum::take(input)?,
-            tool_name: Datum::take(input)?,
-            fingerprint: Datum::take(input)?,
-            answers: Datum::take(input)?,
-            checkpoint_id: Datum::take(input)?,
-            covers_journal_seq: Datum::take(input)?,
-            checkpoint_seq: Datum::take(input)?,
-            created_at_millis: Datum::take(input)?,
-            base: Datum::take(input)?,
-            key: Datum::take(input)?,
-            spans: Datum::take(input)?,
-            message_bytes: Datum::take(input)?,
-            ..Self::default()
-        })
-    }
-
-    /// Reads the fields that version 2 added, if the datum has them.
-    pub(crate) fn take_version_2(&mut self, input: &mut Input<'_>) -> Result<(), Malformed> {
-        if input.version() >= 2 {
-            self.revision = Datum::take(input)?;
-            self.evidence = Datum::take(input)?;
-            self.epoch = Datum::take(input)?;
-            self.principal = Datum::take(input)?;
-            self.principal_proof = Datum::take(input)?;
-        }
-        Ok(())
-    }
-
-    /// Reads the fields that version 3 added, if the datum has them.
-    pub(crate) fn take_version_3(&mut self, input: &mut Input<'_>) -> Result<(), Malformed> {
-        if input.version() >= 3 {
-            self.basis = Datum::take(input)?;
-            self.attempt = Datum::take(input)?;
-            self.unresolved = Datum::take(input)?;
-            self.repeatable = Datum::take(input)?;
-            self.observed = Datum::take(input)?;
-            self.commitment = Datum::take(input)?;
-            self.shown = Datum::take(input)?;
-            self.only_own = Datum::take(input)?;
-            self.approver = Datum::take(input)?;
-        }
-        Ok(())
-    }
-
     /// Returns whether the facts name the state that a decision was made on.
     pub fn has_decision_basis(&self) -> bool {
         self.basis.is_some()
@@ -372,79 +328,11 @@ impl Facts {
     }
 }
 
-/// The source of a fact of a contract payload.
-enum Source {
-    Nowhere,
-    /// This text.
-    Is(&'static str),
-    /// The text at this path ([`ContractPayload::text`]).
-    At(&'static str),
-}
-
-/// Any variant, also a payload without variants.
-const ANY: &str = "";
-
-/// The sources of status and key, by payload type and variant.
-const SOURCES: [(PayloadType, &str, Source, Source); 36] = {
-    use PayloadType as Of;
-    use Source::{At, Is, Nowhere};
-    [
-        (Of::TurnLifecycle, ANY, At("status"), At("turn_id")),
-        (Of::ContextProjection, ANY, Nowhere, At("projection_id")),
-        (Of::ModelAttempt, ANY, At("stop_reason"), Nowhere),
-        (Of::Message, ANY, Nowhere, At("message_id")),
-        (Of::StructuredOutput, ANY, At(""), Nowhere),
-        // The status is the contract's `ApprovalLifecycleStatus`, for each of its record variants.
-        (Of::Approval, "requested", Is("requested"), At("request/approval_request_id")),
-        (Of::Approval, "dispatch_intent", Is("dispatch_intent_recorded"), At("request_id")),
-        (Of::Approval, "dispatch_result", At("lifecycle_status"), At("request_id")),
-        (Of::Approval, "responded", At("decision"), At("request_id")),
-        (Of::Approval, "denied", Is("denied"), At("request_id")),
-        (Of::Approval, ANY, At(""), Nowhere),
-        (Of::Tool, ANY, At("status"), At("tool_call_id")),
-        // The status is the contract's `OutputDispatchStatus`. An event only mirrors other records and has no such status.
-        (Of::OutputDelivery, "intent", Is("requested"), At("delivery_id")),
-        (Of::OutputDelivery, "result", At("dispatch_status"), At("delivery_id")),
-        (Of::OutputDelivery, "dedupe", At("current_status"), At("delivery_id")),
-        (Of::OutputDelivery, "reconciliation", At("terminal_status"), At("delivery_id")),
-        (Of::OutputDelivery, "event", Is("event"), At("delivery_id")),
-        (Of::OutputDelivery, ANY, At(""), Nowhere),
-        (Of::Hook, ANY, At("payload"), At("hook_id")),
-        (Of::StreamRule, ANY, At("record_kind"), At("rule_id")),
-        (Of::RealtimeSession, ANY, At("status"), At("session_id")),
-        (Of::Isolation, ANY, At(""), Nowhere),
-        (Of::ChildLifecycle, ANY, At("status"), At("child_run_id")),
-        (Of::AgentPool, ANY, At("lifecycle_status"), At("pool_id")),
-        (Of::RunMessage, ANY, At("delivery_status"), At("message_id")),
-        (Of::Wake, ANY, At("trigger_status"), At("condition_id")),
-        (Of::Subagent, ANY, At(""), Nowhere),
-        (Of::ExtensionAction, ANY, At("status"), At("request_id")),
-        (Of::EffectIntent, ANY, Is("intent"), At("effect_id")),
-        (Of::EffectResult, ANY, At("terminal_status"), At("effect_id")),
-        (Of::Checkpoint, ANY, Nowhere, Nowhere),
-        (Of::Recovery, ANY, Nowhere, Nowhere),
-        (Of::TerminalResult, ANY, At("terminal_status"), At("effect_id")),
-        (Of::WriteBackStaged, ANY, Is("staged"), At("txn")),
-        (Of::WriteBackCommitted, ANY, Is("committed"), At("txn")),
-        (Of::WriteBackRejected, ANY, Is("rejected"), At("txn")),
-    ]
-};
-
 /// Fills in the facts of a payload of another SDK's contract.
 fn of_contract(payload: &ContractPayload, facts: &mut Facts) {
-    let (payload_type, variant) = (payload.payload_type(), payload.variant());
-    let fits = |of: PayloadType, name: &str| of == payload_type && (name == ANY || Some(name) == variant);
-    if let Some((_, _, status, key)) = SOURCES.iter().find(|(of, name, ..)| fits(*of, name)) {
-        (facts.status, facts.key) = (status.read(payload), key.read(payload));
-    }
+    (facts.status, facts.key) = status_and_key(payload);
     let number = |path| payload.text(path).and_then(|number| number.parse().ok());
-    match payload_type {
-        PayloadType::Approval if variant == Some("responded") => {
-            // A decision of a later version is `unrecognized`.
-            let is_known = |status: &String| DECISIONS.contains(&status.as_str());
-            facts.status =
-                facts.status.take().map(|status| if is_known(&status) { status } else { "unrecognized".into() });
-        }
+    match payload.payload_type() {
         PayloadType::Tool => facts.tool_name = payload.text("canonical_tool_name"),
         PayloadType::EffectIntent => facts.tool_name = payload.text("kind"),
         PayloadType::Checkpoint => {
@@ -456,19 +344,6 @@ fn of_contract(payload: &ContractPayload, facts: &mut Facts) {
             facts.created_at_millis = number("created_at_millis");
         }
         _ => {}
-    }
-}
-
-/// The decisions on an approval.
-const DECISIONS: [&str; 3] = ["approved", "approved_for_session", "denied"];
-
-impl Source {
-    fn read(&self, payload: &ContractPayload) -> Option<String> {
-        match self {
-            Self::Nowhere => None,
-            Self::Is(text) => Some((*text).to_owned()),
-            Self::At(path) => payload.text(path),
-        }
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::future;
 
-use crate::{Ack, BATCH_BYTES_MAX, BATCH_ENTRIES_MAX, Entry, Error, Kind, LABEL_BYTES_MAX, Offset, PartitionId};
+use crate::{
+    Ack, BATCH_BYTES_MAX, BATCH_ENTRIES_MAX, Entry, LABEL_BYTES_MAX, Offset, PartitionId,
+    error::{Error, Kind},
+};
 
 /// The limits of a batch.
 #[derive(Clone, Copy, Debug)]

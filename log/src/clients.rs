@@ -1,6 +1,6 @@
 //! The state of a log's own clients, for operators.
 
-use crate::{Offset, PartitionId};
+use runlog_schemas::id::{Offset, PartitionId};
 use std::{collections::BTreeMap, time::Instant};
 
 /// A client of the log, by its task.

@@ -1,7 +1,9 @@
 //! The error of all adapters. [`Error::kind`] determines how the caller can react.
 
-use crate::{Offset, PartitionId};
-use runlog_schemas::subject::Subject;
+use runlog_schemas::{
+    id::{Offset, PartitionId},
+    subject::Subject,
+};
 
 /// The possible reaction of a caller to an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,17 +7,13 @@
 //!
 //! [`admin`] creates topics and reads their configuration.
 
-use std::{
-    fmt,
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
-    Ack, BoundsAnswer, Clients, EndAnswer, Entry, Error, Kind, Log, Offset, PartitionId, Reader, VALUE_BYTES_MAX,
+    Ack, BoundsAnswer, EndAnswer, Entry, Log, Offset, PartitionId, Reader, VALUE_BYTES_MAX,
     batch::{Limits, settled},
-    ending::within,
+    clients::Clients,
+    error::{Error, Kind},
 };
 
 pub mod admin;
@@ -30,6 +26,7 @@ mod identity;
 mod producer;
 mod properties;
 mod reader;
+mod waits;
 mod watch;
 
 pub use config::KafkaConfig;
@@ -39,19 +36,7 @@ use bounds::BoundsClient;
 use health::Health;
 use identity::Identity;
 use producer::Producer;
-
-/// Time limit of one exchange with the cluster if the caller gives no deadline.
-const REQUEST_WAIT: Duration = Duration::from_secs(10);
-
-/// After brokers have reported a topic as unknown for this time, it counts as missing. A broker may learn of a new topic
-/// later than the others.
-const MISSING_WAIT: Duration = Duration::from_secs(5);
-
-/// Like [`MISSING_WAIT`], for an operator's query about an existing topic: the whole answer may take 5 seconds.
-const GONE_WAIT: Duration = Duration::from_secs(2);
-
-/// Time limit for closing a client. After it, the client's thread is left running.
-const CLOSE_WAIT: Duration = Duration::from_secs(10);
+use waits::{GONE_WAIT, MISSING_WAIT, await_topic, close};
 
 /// The log. Dropping it waits a bounded time for enqueued records.
 pub struct KafkaLog {
@@ -117,42 +102,6 @@ impl KafkaLog {
 
     fn limits(&self) -> Limits<'_> {
         Limits { topic: &self.config.topic, partitions: self.partitions, value_bytes_max: VALUE_BYTES_MAX }
-    }
-}
-
-/// Reads the topic's metadata until the topic can be used. Returns `None` after brokers have reported for `missing_wait` that it
-/// does not exist: the metadata of a new topic reaches brokers at different times.
-fn await_topic<T>(
-    config: &KafkaConfig,
-    missing_wait: Duration,
-    ask: impl Fn(Duration) -> Result<context::Topic<T>, Error>,
-) -> Result<Option<T>, Error> {
-    let (start, mut missing) = (Instant::now(), None);
-    loop {
-        let unready = match ask(REQUEST_WAIT.saturating_sub(start.elapsed()))? {
-            context::Topic::Ready(answer) => return Ok(Some(answer)),
-            context::Topic::Missing => {
-                if missing.get_or_insert_with(Instant::now).elapsed() >= missing_wait {
-                    return Ok(None);
-                }
-                "the queried broker does not know the topic yet"
-            }
-            context::Topic::Unready => {
-                missing = None;
-                "some of the topic's partitions have no leader"
-            }
-        };
-        thread::sleep(Duration::from_millis(50));
-        if start.elapsed() >= REQUEST_WAIT {
-            return Err(Error::new(Kind::Retry, &config.topic, unready));
-        }
-    }
-}
-
-/// Closes a client within [`CLOSE_WAIT`]. The close can hang in librdkafka.
-fn close(topic: &str, what: &'static str, end: impl FnOnce() + Send + 'static) {
-    if !within(CLOSE_WAIT, end) {
-        tracing::error!(topic, "a kafka {what} did not close in time; its thread is left running");
     }
 }
 
@@ -234,28 +183,5 @@ impl fmt::Debug for KafkaLog {
             .field("config", &self.config)
             .field("partitions", &self.partitions)
             .finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use context::Topic::{Missing, Ready, Unready};
-    use std::cell::RefCell;
-
-    /// Returns the result of [`await_topic`] for these answers of brokers, in order.
-    fn awaited(answers: Vec<context::Topic<()>>, missing_wait: Duration) -> Option<()> {
-        let answers = RefCell::new(answers.into_iter());
-        let ask = |_| Ok(answers.borrow_mut().next().unwrap());
-        await_topic(&KafkaConfig::new("localhost:1", "t"), missing_wait, ask).unwrap()
-    }
-
-    #[test]
-    fn a_topic_counts_as_missing_only_after_brokers_have_said_so_for_a_while() {
-        let wait = Duration::from_millis(20);
-        assert_eq!(awaited(vec![Missing], Duration::ZERO), None);
-        assert_eq!(awaited(vec![Missing, Missing], wait), None);
-        assert_eq!(awaited(vec![Missing, Ready(())], wait), Some(()));
-        assert_eq!(awaited(vec![Missing, Unready, Missing, Ready(())], wait), Some(()));
     }
 }

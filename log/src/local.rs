@@ -21,28 +21,27 @@ use std::{
 use tokio::sync::oneshot;
 
 use crate::{
-    Ack, Bounds, BoundsAnswer, Clock, Entry, Error, Kind, Log, Offset, PartitionId, Reader, VALUE_BYTES_MAX,
-    batch::{Limits, settled},
+    Ack, BoundsAnswer, Entry, Log, Offset, PartitionId, Reader, VALUE_BYTES_MAX,
+    batch::settled,
+    clock::Clock,
     ending::within,
+    error::{Error, Kind},
 };
 
 mod ends;
 mod layout;
 mod queue;
 mod reader;
+mod shared;
 mod store;
 mod wal;
 mod writer;
 
 use ends::Ends;
 use queue::{Pending, Queue};
+use shared::Shared;
 use store::Store;
-
-/// The partition count of a log that is created without one.
-pub const PARTITIONS_DEFAULT: u32 = 4;
-
-/// The largest partition count. Each partition is a column family, and RocksDB works best with few of them.
-pub const PARTITIONS_MAX: u32 = 64;
+pub use store::{PARTITIONS_DEFAULT, PARTITIONS_MAX};
 
 /// Time limit of the drop, which waits until the queue is written.
 const CLOSE_WAIT: Duration = Duration::from_secs(10);
@@ -74,15 +73,6 @@ pub struct LocalLog {
     writer: Option<JoinHandle<()>>,
 }
 
-struct Shared {
-    topic: String,
-    partitions: u32,
-    store: Store,
-    queue: Queue,
-    ends: Ends,
-    clock: Clock,
-}
-
 impl LocalLog {
     /// Opens the log in a directory, or creates a log if the directory has none.
     ///
@@ -101,21 +91,6 @@ impl LocalLog {
             Error::new(Kind::Retry, &shared.topic, "the log's writer thread did not start").because(source)
         })?;
         Ok(Self { shared, writer: Some(thread) })
-    }
-}
-
-impl Shared {
-    fn limits(&self) -> Limits<'_> {
-        Limits { topic: &self.topic, partitions: self.partitions, value_bytes_max: VALUE_BYTES_MAX }
-    }
-
-    fn bounds(&self, partition: PartitionId) -> Result<Bounds, Error> {
-        self.limits().check_partition(partition)?;
-        Ok(Bounds { start: Offset::ZERO, end: self.ends.end(partition) })
-    }
-
-    fn closed(&self) -> Error {
-        Error::new(Kind::Fatal, &self.topic, "the log is closed")
     }
 }
 

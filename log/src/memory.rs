@@ -5,117 +5,27 @@
 //! moment. The records do not survive the process.
 
 use std::{
-    collections::VecDeque,
     future,
-    sync::{Arc, Condvar, Mutex, MutexGuard},
+    sync::{Arc, Condvar, Mutex},
     time::Duration,
 };
 
 use crate::{
-    Ack, Bounds, BoundsAnswer, Clock, Delivery, Entry, Error, Kind, Log, Offset, PartitionId, Reader, VALUE_BYTES_MAX,
-    batch::{Limits, settled},
+    Ack, BoundsAnswer, Entry, Log, Offset, PartitionId, Reader,
+    batch::settled,
+    error::{Error, Kind},
 };
 
+mod options;
 mod reader;
+mod state;
 
-/// The settings of a [`MemoryLog`] and its faults from the start.
-#[derive(Clone, Debug)]
-pub struct MemoryOptions {
-    /// The topic's name. Default `runlog.journal`.
-    pub topic: String,
-    /// The partition count. Default 4.
-    pub partitions: u32,
-    /// The largest accepted value, bytes. Default [`VALUE_BYTES_MAX`].
-    pub value_bytes_max: usize,
-    /// The clock of the records' timestamps. Default the machine's clock.
-    pub clock: Clock,
-    /// Leaves gaps between offsets. Default none.
-    pub gaps: Option<Gaps>,
-    /// Delivers records repeatedly. Default never.
-    pub repeats: Option<Repeats>,
-    /// The most records of a partition that a reader delivers before it continues with the next partition. It returns to the
-    /// partition within the same poll. Default all records.
-    pub chunk: Option<usize>,
-    /// Whether every partition is held (see [`MemoryLog::hold`]) from the start. Default no.
-    pub held: bool,
-    /// The faults of the first appends, in order. Default none.
-    pub append_faults: Vec<AppendFault>,
-}
-
-impl Default for MemoryOptions {
-    fn default() -> Self {
-        Self {
-            topic: "runlog.journal".into(),
-            partitions: 4,
-            value_bytes_max: VALUE_BYTES_MAX,
-            clock: Clock::system(),
-            gaps: None,
-            repeats: None,
-            chunk: None,
-            held: false,
-            append_faults: Vec::new(),
-        }
-    }
-}
-
-/// After every `every` records of a partition, leaves `width` offsets without a record.
-#[derive(Clone, Copy, Debug)]
-pub struct Gaps {
-    /// Records between two gaps.
-    pub every: u64,
-    /// Offsets left out.
-    pub width: u64,
-}
-
-/// After every `every` records from a partition, a reader delivers the last `back` records again, like a consumer that
-/// resumed at an older position. The reader's position does not move backwards.
-#[derive(Clone, Copy, Debug)]
-pub struct Repeats {
-    /// Records between two repetitions.
-    pub every: u64,
-    /// Records repeated.
-    pub back: usize,
-}
-
-/// The fault of one append.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AppendFault {
-    /// The batch does not land, and the error has this kind.
-    Refused(Kind),
-    /// The batch lands, but the answer is `Kind::Unknown`.
-    UnknownLanded,
-    /// The batch does not land, and the answer is `Kind::Unknown`.
-    UnknownLost,
-}
+pub use options::{AppendFault, Gaps, MemoryOptions, Repeats};
+use state::{Partition, Shared, State};
 
 /// The log. See the module.
 #[derive(Clone, Debug)]
 pub struct MemoryLog(Arc<Shared>);
-
-#[derive(Debug)]
-struct Shared {
-    options: MemoryOptions,
-    state: Mutex<State>,
-    /// Notified when records became visible to readers, or invisible.
-    changed: Condvar,
-}
-
-#[derive(Debug)]
-struct State {
-    partitions: Vec<Partition>,
-    append_faults: VecDeque<AppendFault>,
-}
-
-#[derive(Debug, Default)]
-struct Partition {
-    start: Offset,
-    end: Offset,
-    /// Records from this offset on are invisible to readers.
-    held_at: Option<Offset>,
-    appended: u64,
-    last_millis: i64,
-    records: VecDeque<Delivery>,
-}
 
 impl MemoryLog {
     /// Creates a log without faults.
@@ -216,47 +126,6 @@ impl Log for MemoryLog {
             reader.seek(*partition, *next)?;
         }
         Ok(Box::new(reader))
-    }
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("a holder of the log's lock panicked")
-    }
-
-    fn limits(&self) -> Limits<'_> {
-        let MemoryOptions { topic, partitions, value_bytes_max, .. } = &self.options;
-        Limits { topic, partitions: *partitions, value_bytes_max: *value_bytes_max }
-    }
-
-    fn bounds(&self, partition: PartitionId) -> Result<Bounds, Error> {
-        self.limits().check_partition(partition)?;
-        let state = self.lock();
-        let Partition { start, end, .. } = state.partitions[partition.index()];
-        Ok(Bounds { start, end })
-    }
-}
-
-impl Partition {
-    fn push(&mut self, partition: PartitionId, entry: Entry, millis: i64, gaps: Option<Gaps>) -> Offset {
-        let offset = self.end;
-        self.last_millis = self.last_millis.max(millis);
-        let Entry { key, value, headers } = entry;
-        let timestamp_millis = self.last_millis;
-        self.records.push_back(Delivery { partition, offset, timestamp_millis, key, value, headers });
-        self.end = offset.next().expect("the offsets of a partition are not exhausted");
-        self.appended += 1;
-        if let Some(Gaps { every, width }) = gaps
-            && self.appended.is_multiple_of(every)
-        {
-            self.end = self.end.saturating_add(width);
-        }
-        offset
-    }
-
-    /// The end of the records that readers get.
-    fn visible_end(&self) -> Offset {
-        self.held_at.unwrap_or(self.end)
     }
 }
 

@@ -16,11 +16,11 @@ use rdkafka::{
 };
 
 use super::{
-    KafkaConfig, MISSING_WAIT, REQUEST_WAIT, await_topic,
-    config::{MESSAGE_BYTES_MAX, Role},
+    config::{KafkaConfig, MESSAGE_BYTES_MAX, Role},
     context::{self, Context, Topic},
+    waits::{MISSING_WAIT, REQUEST_WAIT, await_topic},
 };
-use crate::{Error, Kind};
+use crate::error::{Error, Kind};
 
 /// `max.message.bytes` of the topics that [`create_topic`] creates. A foreign client's record may be larger than Runlog's.
 /// Such a record becomes a dead letter; its producer gets no error.

@@ -20,14 +20,17 @@ use rdkafka::{
 use tokio::sync::oneshot;
 
 use super::{
-    KafkaConfig,
-    config::Role,
+    config::{KafkaConfig, Role},
     contact::LostProducer,
     context::{self, Context},
     health::Health,
     watch::PATIENCE,
 };
-use crate::{Bounds, Client, Error, Kind, Offset, PartitionId};
+use crate::{
+    Bounds, Offset, PartitionId,
+    clients::Client,
+    error::{Error, Kind},
+};
 
 /// Interval at which the client's own events are served without requests.
 const IDLE_WAIT: Duration = Duration::from_secs(1);

@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, fmt, ops::RangeInclusive};
 
 use rdkafka::{ClientConfig, config::RDKafkaLogLevel};
 
-use crate::{Error, Kind, LABEL_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::{
+    LABEL_BYTES_MAX, VALUE_BYTES_MAX,
+    error::{Error, Kind},
+};
 
 /// The largest message that our producer sends, bytes: a value, its key and headers, and the batch's framing.
 pub(super) const MESSAGE_BYTES_MAX: usize = VALUE_BYTES_MAX + 2 * LABEL_BYTES_MAX;

@@ -13,7 +13,7 @@ use std::{
 };
 
 use super::{contact::Contact, identity::Identity};
-use crate::{Error, Kind};
+use crate::error::{Error, Kind};
 
 /// The context of the clients that do not produce.
 #[derive(Clone, Debug, Default)]

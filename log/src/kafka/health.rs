@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use crate::{Client, Clients, Replacement, Stall};
+use crate::clients::{Client, Clients, Replacement, Stall};
 
 /// The health of a log's clients. Clones share it.
 #[derive(Clone, Debug, Default)]

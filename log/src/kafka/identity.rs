@@ -12,7 +12,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use crate::{Error, Kind};
+use crate::error::{Error, Kind};
 
 /// The topic id of a log at its opening, and whether the id has changed since. Clones share it.
 #[derive(Clone, Debug)]

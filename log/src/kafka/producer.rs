@@ -18,14 +18,16 @@ use rdkafka::{
 use tokio::sync::oneshot;
 
 use super::{
-    KafkaConfig,
-    config::Role,
+    config::{KafkaConfig, Role},
     contact::{Contact, LostProducer},
     context::{self, Refusals, Topic},
     health::Health,
     identity::Identity,
 };
-use crate::{Entry, Error, Kind, PartitionId};
+use crate::{
+    Entry, PartitionId,
+    error::{Error, Kind},
+};
 use delivery::{Batch, DeliveryContext, InFlight, Outcome, RecordOpaque};
 
 mod delivery;

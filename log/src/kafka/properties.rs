@@ -1,8 +1,8 @@
 //! Properties of librdkafka in files: a file of properties, and files with one secret each.
 
-use super::KafkaConfig;
+use super::config::KafkaConfig;
 use crate::{
-    Error, Kind,
+    error::{Error, Kind},
     private_file::{self, Exposure},
 };
 use std::{collections::BTreeMap, fs, io::Read as _, path::Path};

@@ -32,16 +32,20 @@ use rdkafka::{
 };
 
 use super::{
-    KafkaConfig, REQUEST_WAIT,
     bounds::{self, BoundsClient},
-    close,
-    config::Role,
+    config::{KafkaConfig, Role},
     context::{self, Context},
     health::ConsumerHealth,
     identity::Identity,
+    waits::{REQUEST_WAIT, close},
     watch::{PATIENCE, Positions, Suspicion, Watch},
 };
-use crate::{Delivery, Error, Kind, Offset, POLL_BYTES_MAX, PartitionId, Reader, Stall, batch::Limits};
+use crate::{
+    Delivery, Offset, POLL_BYTES_MAX, PartitionId, Reader,
+    batch::Limits,
+    clients::Stall,
+    error::{Error, Kind},
+};
 
 const TAKEN: &str = "only drop takes the consumer";
 

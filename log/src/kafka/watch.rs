@@ -17,7 +17,7 @@ use std::{
 
 use tokio::sync::oneshot::{Receiver, error::TryRecvError};
 
-use crate::{Error, Offset, PartitionId};
+use crate::{Offset, PartitionId, error::Error};
 
 /// Time for which a consumer may deliver no records: at first, and at most.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);

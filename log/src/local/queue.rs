@@ -7,7 +7,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use crate::{BATCH_BYTES_MAX, BATCH_ENTRIES_MAX, Entry, Error, Offset, PartitionId};
+use crate::{BATCH_BYTES_MAX, BATCH_ENTRIES_MAX, Entry, Offset, PartitionId, error::Error};
 
 /// Limits of the queue; appends above them are refused. The largest batch fits into an empty queue.
 const ENTRIES_MAX: usize = 100_000;

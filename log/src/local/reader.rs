@@ -6,8 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Shared, store::Room};
-use crate::{Delivery, Error, Offset, POLL_BYTES_MAX, PartitionId, Reader};
+use super::{shared::Shared, store::Room};
+use crate::{Delivery, Offset, POLL_BYTES_MAX, PartitionId, Reader, error::Error};
 
 pub(super) struct LocalReader {
     shared: Arc<Shared>,

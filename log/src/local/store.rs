@@ -15,8 +15,17 @@ use rocksdb::{
     DBRecoveryMode, ErrorKind, LogLevel, Options, ReadOptions, WriteBatch, WriteOptions,
 };
 
-use super::{PARTITIONS_DEFAULT, PARTITIONS_MAX, layout, wal};
-use crate::{Delivery, Error, Kind, Offset, PartitionId};
+use super::{layout, wal};
+use crate::{
+    Delivery, Offset, PartitionId,
+    error::{Error, Kind},
+};
+
+/// The partition count of a log that is created without one.
+pub const PARTITIONS_DEFAULT: u32 = 4;
+
+/// The largest partition count. Each partition is a column family, and RocksDB works best with few of them.
+pub const PARTITIONS_MAX: u32 = 64;
 
 const MEMTABLES_BYTES_MAX: usize = 32 << 20;
 const MEMTABLE_BYTES_MAX: usize = 16 << 20;

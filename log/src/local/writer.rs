@@ -10,8 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Shared, layout, queue::Pending, store::Tail};
-use crate::{Clock, Error, Kind, Offset, PartitionId};
+use super::{layout, queue::Pending, shared::Shared, store::Tail};
+use crate::{
+    Offset, PartitionId,
+    clock::Clock,
+    error::{Error, Kind},
+};
 use runlog_schemas::answer::with_causes;
 
 /// The pause after a failed attempt to reopen the database.

@@ -6,8 +6,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Repeats, Shared, State};
-use crate::{Delivery, Error, Kind, Offset, POLL_BYTES_MAX, PartitionId, Reader};
+use super::{
+    options::Repeats,
+    state::{Shared, State},
+};
+use crate::{
+    Delivery, Offset, POLL_BYTES_MAX, PartitionId, Reader,
+    error::{Error, Kind},
+};
 
 pub(super) struct MemoryReader {
     shared: Arc<Shared>,

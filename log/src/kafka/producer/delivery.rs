@@ -15,7 +15,8 @@ use rdkafka::{
 use tokio::sync::oneshot;
 
 use crate::{
-    BATCH_BYTES_MAX, BATCH_ENTRIES_MAX, Error, Kind, Offset, PartitionId,
+    BATCH_BYTES_MAX, BATCH_ENTRIES_MAX, Offset, PartitionId,
+    error::{Error, Kind},
     kafka::{
         contact::Contact,
         context::{self, Refusals},

@@ -1,6 +1,6 @@
 //! The store's address, and the limit above which payloads go to the store.
 
-use crate::{Error, Kind};
+use crate::error::{Error, Kind};
 use std::{collections::BTreeMap, fmt, ops::RangeInclusive, path::PathBuf, time::Duration};
 
 /// Default of [`Config::inline_bytes_max`].

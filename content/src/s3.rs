@@ -1,6 +1,9 @@
 //! S3 object stores, with `object_store` over HTTP connections of this module.
 
-use crate::{Config, Error, Kind};
+use crate::{
+    config::Config,
+    error::{Error, Kind},
+};
 use http_body_util::BodyExt;
 use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{

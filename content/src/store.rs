@@ -1,6 +1,10 @@
 //! The store of objects, each under the hash of its content.
 
-use crate::{Config, Error, Kind, config::Location, s3};
+use crate::{
+    config::{Config, Location},
+    error::{Error, Kind},
+    s3,
+};
 use bytes::Bytes;
 use object_store::{
     Error as Failure, ObjectStore, ObjectStoreExt, PutMode, PutPayload, local::LocalFileSystem,

@@ -9,7 +9,10 @@
 //!
 //! Each request may be repeated. A 404 without such a code does not come from a registry and is treated as no answer.
 
-use crate::{Auth, Config, Error, Kind};
+use crate::{
+    config::{Auth, Config},
+    error::{Error, Kind},
+};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::{
     Deserialize,

@@ -1,6 +1,6 @@
 //! The registry's address, credentials and timeouts.
 
-use crate::{Error, Kind};
+use crate::error::{Error, Kind};
 use reqwest::Url;
 use std::{fmt, path::PathBuf, time::Duration};
 

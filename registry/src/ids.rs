@@ -7,7 +7,12 @@
 //!
 //! Invariant: only the registry's answers become known. A failed request is forgotten after [`Config::pause`].
 
-use crate::{Client, Config, Error, Kind, cache::Cache};
+use crate::{
+    cache::Cache,
+    client::Client,
+    config::Config,
+    error::{Error, Kind},
+};
 use runlog_schemas::{
     codec::{self, Framing, Schemas, Unreadable},
     datum::hex,

@@ -1,6 +1,6 @@
 //! Requests to a server over HTTP, each with a time limit; errors keep the server's kind.
 
-use crate::Error;
+use crate::error::Error;
 use runlog_producer::{Security, tls_failure};
 use runlog_schemas::{
     answer::{ErrorKind, Problem},

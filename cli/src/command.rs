@@ -7,10 +7,10 @@
 //! ```
 
 use crate::{
-    Error,
     args::{Cli, Command, DeadLetterAction},
     client::Client,
     config::Config,
+    error::Error,
     exit::Answer,
     limits, logging,
     output::Output,

@@ -1,8 +1,8 @@
 //! The file of `--config`: JSON. Every member is optional; unknown members are refused by name. `runlog --help` prints an example.
 
 use crate::{
-    Error,
     args::{Global, ReadOptions, Serve},
+    error::Error,
     value::{self, Consistency},
 };
 use runlog_log::{

@@ -11,19 +11,20 @@
 //!
 //! Contents are slices of the file's text, so that numbers, escapes and the order of keys do not change.
 
-use clap::ValueEnum as _;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use runlog_schemas::codec::encode;
-use runlog_schemas::draft::{self, Draft};
-use runlog_schemas::{canonical, id::RunId, payload::PayloadType};
+use runlog_schemas::{canonical, draft::Draft, id::RunId};
 
+pub(crate) use error::Error;
+pub(crate) use files::Format;
 #[cfg(test)]
 use plan::Event;
 pub(crate) use plan::ImportedRun;
 pub(crate) use records::records;
 
+mod error;
 mod files;
 mod json;
 mod otlp;
@@ -33,48 +34,6 @@ mod swe_agent;
 mod tau_bench;
 #[cfg(test)]
 mod tests;
-
-/// The first bytes of a gzip file (RFC 1952, section 2.3.1).
-const GZIP: [u8; 2] = [0x1f, 0x8b];
-
-/// The format of the files.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
-pub(crate) enum Format {
-    /// tau-bench's results
-    TauBench,
-    /// SWE-agent's trajectories
-    SweAgent,
-    /// OTLP/JSON of GenAI spans, as the OpenTelemetry collector's file exporter writes it
-    Otlp,
-}
-
-/// The reason why the import was refused. In every case the input is at fault.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
-    #[error("cannot read {}", file.display())]
-    Unreadable { file: PathBuf, source: std::io::Error },
-    #[error("folder {} has no file of this format (.json; .traj; of OTLP .jsonl)", folder.display())]
-    Empty { folder: PathBuf },
-    #[error("{} nests folders more than {} levels deep", folder.display(), files::FOLDERS_DEEP_MAX)]
-    TooDeep { folder: PathBuf },
-    /// `path` is a JSON path: `$[0].traj[5].content`.
-    #[error("{} is malformed at {path}: {what}", file.display())]
-    Malformed { file: PathBuf, path: String, what: String },
-    /// The journal would refuse one of the two as a conflict, after a part of it was imported.
-    #[error(
-        "two runs named {run_id} have different content, at {first} and at {second}: import the files separately, with --run-prefix"
-    )]
-    Collision { run_id: RunId, first: String, second: String },
-    /// The journal would refuse the record.
-    #[error("the {payload_type} for event {event} of run {run_id}, at {origin}, is not a valid record: {why}")]
-    NoRecord { run_id: RunId, origin: String, event: usize, payload_type: PayloadType, why: draft::Invalid },
-    /// The journal would refuse one of the records.
-    #[error(
-        "the {payload_type} for event {event} of run {run_id}, at {origin}, takes {bytes} bytes, more than {most}: \
-         start the server with --content, which stores payloads up to 64 MiB"
-    )]
-    TooLarge { run_id: RunId, origin: String, event: usize, payload_type: PayloadType, bytes: u64, most: u64 },
-}
 
 /// Reads and validates all files before it returns any run. Runs are in the order of the files, then in the file's.
 ///
@@ -112,7 +71,7 @@ pub(crate) fn plan_files(
 }
 
 fn plan_file(format: Format, file: &Path, run_prefix: &str) -> Result<Vec<ImportedRun>, Error> {
-    let text = read_text(file, format)?;
+    let text = files::read_text(file, format)?;
     let malformed = |malformed: json::Malformed| Error::Malformed {
         file: file.to_owned(),
         path: malformed.path,
@@ -143,20 +102,6 @@ fn plan_file(format: Format, file: &Path, run_prefix: &str) -> Result<Vec<Import
         run.origin = format!("{} {}", file.display(), run.origin);
     }
     Ok(runs)
-}
-
-/// Reads a file as text, without a byte order mark.
-fn read_text(file: &Path, format: Format) -> Result<String, Error> {
-    let bytes = files::read(file).map_err(|source| Error::Unreadable { file: file.to_owned(), source })?;
-    let malformed = |what: String| Error::Malformed { file: file.to_owned(), path: "$".to_owned(), what };
-    if bytes.starts_with(&GZIP) {
-        let name = format.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
-        return Err(malformed(format!(
-            "the file is compressed with gzip: unpack it first, or pipe it: zcat FILE | runlog import {name} -"
-        )));
-    }
-    let text = String::from_utf8(bytes).map_err(|error| malformed(error.utf8_error().to_string()))?;
-    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }
 
 /// Builds every record of all runs once, before the first write. Checks that each has at most `most` bytes in

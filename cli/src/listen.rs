@@ -1,6 +1,6 @@
 //! Addresses to serve HTTP at.
 
-use crate::Error;
+use crate::error::Error;
 use runlog_schemas::answer::ErrorKind;
 use std::{
     io,

@@ -3,45 +3,36 @@
 //! `RUST_LOG` decides which lines are written; without it, `-q` and `-v` do. A server logs its start, every request and
 //! its shutdown at the default level, every other command only warnings.
 
-use crate::{args::Global, output};
-use serde::Deserialize;
+use crate::{
+    args::{Global, LogFormat},
+    output,
+};
 use tracing_subscriber::EnvFilter;
-
-/// The format of a log line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Format {
-    /// Text for people: time, level, message, fields.
-    #[default]
-    Text,
-    /// One JSON object per line, with the fields beside `timestamp`, `level`, `message` and `target`.
-    Json,
-}
 
 /// Levels of libraries that log their own work in detail, such as each parsed schema.
 const NOISY: &str = "apache_avro=error,hyper_util=error,reqwest=error";
 
 /// Starts the log of a command.
 pub(crate) fn start(global: &Global) {
-    start_at(global, ["warn", "info", "debug", "trace"], Format::Text);
+    start_at(global, ["warn", "info", "debug", "trace"], LogFormat::Text);
 }
 
 /// Starts the log of a server.
-pub(crate) fn start_of_server(global: &Global, format: Format) {
+pub(crate) fn start_of_server(global: &Global, format: LogFormat) {
     start_at(global, ["info", "info", "debug", "trace"], format);
 }
 
 /// Starts the log. `levels` are the levels without `-v`, with `-v`, `-vv` and `-vvv`.
-fn start_at(global: &Global, levels: [&str; 4], format: Format) {
+fn start_at(global: &Global, levels: [&str; 4], format: LogFormat) {
     let filter = EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| EnvFilter::new(directives(global.quiet, global.verbose, levels)));
     let ansi = output::may_colour(&std::io::stderr());
-    let json = format == Format::Json;
+    let json = format == LogFormat::Json;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi);
     let log = log.with_writer(move || output::LogLines::new(json));
     match format {
-        Format::Text => log.init(),
-        Format::Json => log.json().flatten_event(true).init(),
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().flatten_event(true).init(),
     }
 }
 

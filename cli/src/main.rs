@@ -3,6 +3,7 @@
 //! Reading order: `args` (the command line), `command` (what each command does), `session` and `client` (requests to a
 //! server), `output` and `text` (what is printed), `exit` (exit codes).
 
+mod ambient;
 mod args;
 mod client;
 mod command;
@@ -75,18 +76,6 @@ fn usage_message(text: &str) -> String {
         Some(text) => text.split("\n\n").next().unwrap_or(text).split_whitespace().collect::<Vec<_>>().join(" "),
         None => "a command is missing; `runlog --help` lists the commands".to_owned(),
     }
-}
-
-/// The clock that `main` passes to all other code: milliseconds since the Unix epoch.
-#[allow(clippy::disallowed_methods, reason = "main is where the clock comes in")]
-pub(crate) fn now_millis() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
-}
-
-/// The random number generator that `main` passes to all other code.
-pub(crate) fn random_id() -> String {
-    uuid::Uuid::new_v4().to_string()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! ```
 
 use crate::{
-    Error,
+    error::Error,
     text::{Cell, Text, clean, clean_json, clean_line},
 };
 use serde::Serialize;

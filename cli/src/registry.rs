@@ -1,6 +1,6 @@
 //! The journal's schema registry, from flag, environment and config file.
 
-use crate::{Error, config};
+use crate::{config, error::Error};
 use runlog_producer::Tls;
 use runlog_registry::{Auth, Config, Kind, Registry};
 use runlog_schemas::{

@@ -1,10 +1,10 @@
 //! The context of the commands that query a server: client, output and settings.
 
 use crate::{
-    Error,
     args::{Deadline, ReadOptions},
     client::{Client, Target},
     config::Config,
+    error::Error,
     output::Output,
 };
 use runlog_schemas::answer::{ErrorKind, Feature, Journal};

@@ -1,6 +1,6 @@
 //! The signals that end a command.
 
-use crate::Error;
+use crate::error::Error;
 use runlog_schemas::answer::ErrorKind;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 

@@ -1,6 +1,6 @@
 //! Parses and checks the values of arguments.
 
-use crate::Error;
+use crate::error::Error;
 use runlog_schemas::{
     answer::ErrorKind,
     canonical,

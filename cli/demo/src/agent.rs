@@ -2,8 +2,8 @@
 //! the model is scripted; records, calls and checkpoints equal a real agent's.
 
 use crate::{
-    Error,
     desk::{Desk, Reply, Request},
+    error::Error,
     model::{Call, Heard, Message, Step, Trip},
 };
 use futures_util::future::try_join_all;

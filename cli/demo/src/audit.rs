@@ -3,9 +3,10 @@
 //! second call.
 
 use crate::{
-    Demo, Error,
     calls::AgentCall,
+    demo::Demo,
     desk::{self, Booking, Request, Totals},
+    error::Error,
     model::Heard,
 };
 use runlog_schemas::{

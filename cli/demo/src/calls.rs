@@ -1,9 +1,9 @@
 //! The agents' own record of their calls. It is independent of every index, so the journal's answers are compared with it.
 
 use crate::{
-    Error,
     agent::Life,
     dice::Dice,
+    error::Error,
     model::{Heard, Message},
 };
 use runlog_schemas::{

@@ -1,6 +1,6 @@
 //! The figures of a demo: the document of `--json`.
 
-use crate::{Undecided, audit::Audit, lookups::Way, rebuild::Rebuild, takeover::Takeover};
+use crate::{audit::Audit, lookups::Way, rebuild::Rebuild, takeover::Takeover};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -42,4 +42,11 @@ pub struct Figures {
     pub serving: Option<String>,
     /// The call that was left pending, with `--serve`.
     pub undecided: Option<Undecided>,
+}
+
+/// The run id and the request id of the call that [`Played::serve`] leaves pending.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Undecided {
+    pub run_id: &'static str,
+    pub id: &'static str,
 }

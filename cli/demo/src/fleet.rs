@@ -1,9 +1,10 @@
 //! Runs all agents concurrently: most as tasks of this process, some as separate processes. Some of the processes are killed.
 
 use crate::{
-    Demo, Error,
     agent::{self, Life},
+    demo::Demo,
     desk::Moment::{AfterBooking, BeforeBooking},
+    error::Error,
     model::Trip,
     takeover::{self, Takeover},
 };

@@ -1,6 +1,6 @@
 //! The demo's journal: local log, projector and HTTP server in this process.
 
-use crate::Error;
+use crate::error::Error;
 use runlog_projector::{Clock, Config, Consistency, Projector, open};
 use runlog_schemas::{answer::Verification, id::PartitionId};
 use runlog_server::{Options, serve};

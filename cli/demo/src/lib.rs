@@ -14,6 +14,7 @@
 mod agent;
 mod audit;
 mod calls;
+mod demo;
 mod desk;
 mod dice;
 mod error;
@@ -30,7 +31,7 @@ mod takeover;
 pub use agent::run_agent;
 pub use desk::Counter;
 pub use error::Error;
-pub use figures::Figures;
+pub use figures::{Figures, Undecided};
 pub use journal::Setup;
 pub use lookups::Way;
 pub use process::end_with_parent;
@@ -38,6 +39,7 @@ pub use takeover::Takeover;
 
 use agent::Life;
 use audit::Audit;
+use demo::Demo;
 use desk::Desk;
 use dice::Dice;
 use fleet::Fleet;
@@ -45,7 +47,7 @@ use journal::Journal;
 use process::Process;
 use rebuild::Rebuild;
 use runlog_schemas::answer::{Disposition, Outcome};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use server::Server;
 use std::{
@@ -78,29 +80,12 @@ pub enum Event<'a> {
     LookedUp(&'a [Way], u64),
 }
 
-/// The demo: its seed, and the programs that its agents use.
-#[derive(Debug)]
-pub(crate) struct Demo {
-    seed: u64,
-    /// The journal's server.
-    url: String,
-    server: Server,
-    desk: Desk,
-}
-
 /// The demo after its last step. The journal is still open.
 #[derive(Debug)]
 pub struct Played {
     /// All figures.
     pub figures: Figures,
     journal: Journal,
-}
-
-/// The run id and the request id of the call that [`Played::serve`] leaves pending.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Undecided {
-    pub run_id: &'static str,
-    pub id: &'static str,
 }
 
 const LEFT: Undecided = Undecided { run_id: "trip-undecided", id: "booking-undecided" };

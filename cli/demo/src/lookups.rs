@@ -2,9 +2,10 @@
 //! `eventual` and at `latest`.
 
 use crate::{
-    Demo, Error,
     calls::{self, AgentCall},
+    demo::Demo,
     dice::Dice,
+    error::Error,
     journal::Journal,
     server::{Server, WAIT},
 };

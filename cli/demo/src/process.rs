@@ -1,7 +1,7 @@
 //! Child processes of the demo: this program with a hidden command. A child does not outlive its parent. Dropping its handle
 //! kills it, and it ends by itself when its stdin closes.
 
-use crate::Error;
+use crate::error::Error;
 use runlog_schemas::answer::ErrorKind;
 use serde::de::DeserializeOwned;
 use serde_json::Value;

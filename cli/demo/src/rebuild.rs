@@ -1,6 +1,6 @@
 //! Deletes the index, rebuilds it from the log, and compares the digests with those from before.
 
-use crate::{Error, journal::Journal};
+use crate::{error::Error, journal::Journal};
 use runlog_schemas::{
     answer::Verification,
     id::{Offset, PartitionId},

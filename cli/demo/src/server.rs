@@ -1,6 +1,6 @@
 //! Requests of the demo itself to the journal's server: recoveries, lookups, effects, decisions.
 
-use crate::Error;
+use crate::error::Error;
 use reqwest::{RequestBuilder, Url};
 use runlog_producer::Security;
 use runlog_schemas::{

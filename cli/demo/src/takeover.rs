@@ -10,9 +10,10 @@
 //! Every "─▶" is an event that the demo waits for.
 
 use crate::{
-    Demo, Error,
     agent::Life,
+    demo::Demo,
     desk::{Booking, Moment, Request},
+    error::Error,
     model::{Heard, Message, Trip},
     process::Process,
 };

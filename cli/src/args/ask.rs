@@ -1,6 +1,9 @@
 //! Flags of the commands that ask the server.
 
-use super::{AsOfArg, DeadLetterSkip, Deadline, PageOptions, ReadOptions, Resolve, RunArg};
+use super::{
+    decide::{DeadLetterSkip, Resolve},
+    options::{AsOfArg, Deadline, PageOptions, ReadOptions, RunArg},
+};
 use crate::value;
 use clap::{Args, Subcommand};
 use runlog_schemas::id::{JournalSeq, RunId};

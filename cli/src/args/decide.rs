@@ -1,6 +1,6 @@
 //! Flags of the commands that void, delete or decide something. Each command shows its plan and asks for a confirmation.
 
-use super::{Deadline, PageOptions, ReadOptions, RunArg};
+use super::options::{Deadline, PageOptions, ReadOptions, RunArg};
 use crate::value;
 use clap::Args;
 use runlog_schemas::id::{PartitionId, RecordId};

@@ -1,6 +1,6 @@
 //! Flags of `export`.
 
-use super::Deadline;
+use super::options::Deadline;
 use crate::value::{self, LogPosition};
 use clap::Args;
 use runlog_schemas::id::RunId;

@@ -1,7 +1,7 @@
 //! Flags of the commands that run something or write records.
 
-use super::{Deadline, RegistryArg};
-use crate::{import::Format, logging, value};
+use super::options::{Deadline, RegistryArg};
+use crate::{import::Format, value};
 use clap::Args;
 use runlog_schemas::schema::WRITTEN_BY_DEFAULT;
 use serde::Deserialize;
@@ -146,7 +146,7 @@ pub(crate) struct Serve {
     pub(crate) write_schema: u16,
     /// Format of the log lines on stderr [default: text]
     #[arg(long, env = "RUNLOG_LOG_FORMAT", value_enum, value_name = "FORMAT")]
-    pub(crate) log_format: Option<logging::Format>,
+    pub(crate) log_format: Option<LogFormat>,
 }
 
 impl Serve {
@@ -249,4 +249,15 @@ pub(crate) struct Man {
     /// Folder to write runlog.1 and one page per command to; created if missing
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
+}
+
+/// The format of a log line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    /// Text for people: time, level, message, fields.
+    #[default]
+    Text,
+    /// One JSON object per line, with the fields beside `timestamp`, `level`, `message` and `target`.
+    Json,
 }

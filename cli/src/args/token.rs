@@ -1,6 +1,6 @@
 //! Flags of `token`, which changes a file and contacts no server.
 
-use super::Consent;
+use super::decide::Consent;
 use crate::value;
 use clap::{Args, Subcommand};
 use runlog_server::auth::token_file::Scope;

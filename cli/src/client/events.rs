@@ -1,6 +1,6 @@
 //! Server-sent events of one connection, with a bound on the size of an event.
 
-use crate::Error;
+use crate::error::Error;
 pub(crate) use eventsource_stream::Event;
 use eventsource_stream::{EventStreamError, Eventsource};
 use futures_util::{StreamExt, stream::BoxStream};

@@ -2,8 +2,9 @@
 
 use super::pages;
 use crate::{
-    Error, args,
+    args,
     client::Target,
+    error::Error,
     exit::Answer,
     render,
     session::{READ_WAIT, Session},

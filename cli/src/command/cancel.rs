@@ -4,8 +4,9 @@
 
 use super::{confirm::confirm, publish::may_be_appended};
 use crate::{
-    Error, args,
+    args,
     client::Target,
+    error::Error,
     exit::Answer,
     render,
     session::{APPEND_WAIT, Session},
@@ -45,7 +46,7 @@ pub(super) async fn run(session: &Session, args: args::Cancel) -> Result<Answer,
         half_done(what, error)
     })?;
     let record = json!({
-        "record_id": crate::random_id(),
+        "record_id": crate::ambient::random_id(),
         "run_id": run_id,
         "agent_id": "runlog-cli",
         "writer_id": claim.writer_id,

@@ -1,8 +1,9 @@
 //! `checkpoint`: the latest valid checkpoint of a run.
 
 use crate::{
-    Error, args,
+    args,
     client::Target,
+    error::Error,
     exit::Answer,
     render,
     session::Session,

@@ -3,7 +3,7 @@
 //! The plan is printed on stderr, so that stdout contains only the answer. `--yes` confirms for scripts. Without it and without
 //! a terminal, the command has no effect and its exit code is 2.
 
-use crate::{Error, args::Consent, output, text::Text};
+use crate::{args::Consent, error::Error, output, text::Text};
 use std::io::{self, BufRead, IsTerminal};
 
 /// Shows the plan, then asks unless `--yes` was given.

@@ -1,7 +1,8 @@
 //! `conformance`: tests the journal's rules on a server, each with its own scenario.
 
 use crate::{
-    Error, args,
+    args,
+    error::Error,
     exit::Answer,
     output::Output,
     text::{Cell, Text},
@@ -62,7 +63,7 @@ pub(super) fn run(
 
 /// Returns the prefix of all run ids. A given prefix must be unused, because existing runs would change the results.
 fn prefix(args: &args::Conformance, client: &Client) -> Result<String, Error> {
-    let Some(prefix) = &args.prefix else { return Ok(format!("conformance-{}", crate::random_id())) };
+    let Some(prefix) = &args.prefix else { return Ok(format!("conformance-{}", crate::ambient::random_id())) };
     if client.has_runs(prefix)? {
         let message = format!(
             "there are runs whose id begins with {prefix:?}; choose an unused prefix, because the suite writes to new runs only"

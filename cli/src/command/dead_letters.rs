@@ -2,8 +2,9 @@
 
 use super::{confirm::confirm, pages};
 use crate::{
-    Error, args,
+    args,
     client::{self, Target},
+    error::Error,
     exit::Answer,
     render,
     session::{APPEND_WAIT, Session},

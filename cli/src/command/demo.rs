@@ -1,8 +1,8 @@
 //! `demo`: prints the story and the figures of the demo. `demo-agent` and `demo-desk`: its processes.
 
 use crate::{
-    Error,
     args::{self, Global},
+    error::Error,
     exit::Answer,
     limits, listen,
     output::{self, Output},
@@ -88,7 +88,7 @@ async fn until_ended(args: &args::Demo, folder: &mut Folder, output: &Output) ->
 /// Runs all steps of the demo and prints them. Leaves the journal open.
 async fn play(args: &args::Demo, folder: &mut Folder, output: &Output) -> Result<Played, Error> {
     let agents = args.agents.unwrap_or(AGENTS);
-    let seed = args.seed.unwrap_or_else(|| seed_from(&crate::random_id()));
+    let seed = args.seed.unwrap_or_else(|| seed_from(&crate::ambient::random_id()));
     if let Some(address) = &args.listen {
         // Fail now rather than after the demo. The port is bound again at the end.
         let listener = listen::bind(address).await?;
@@ -99,7 +99,8 @@ async fn play(args: &args::Demo, folder: &mut Folder, output: &Output) -> Result
         }
     }
     let mut story = Story::begin(output, agents, seed, &folder.path, folder.stays())?;
-    let setup = Setup { folder: folder.path.clone(), clock: crate::now_millis, random_id: crate::random_id };
+    let setup =
+        Setup { folder: folder.path.clone(), clock: crate::ambient::now_millis, random_id: crate::ambient::random_id };
     let open_files = limits::raise_open_files();
     let mut played = runlog_demo::play(setup, seed, agents, open_files, |event| story.tell(event)).await?;
     if args.serve {

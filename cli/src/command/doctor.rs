@@ -1,8 +1,9 @@
 //! `doctor`: the health of the deployment, and suggested fixes.
 
 use crate::{
-    Error, args,
+    args,
     client::Target,
+    error::Error,
     exit::Answer,
     session::{READ_WAIT, Session},
     text::{Cell, Text},

@@ -2,9 +2,9 @@
 
 use super::{confirm::confirm, pages, recover};
 use crate::{
-    Error,
     args::{self, Deadline, Decision, EffectsAction, ReadOptions},
     client::{self, Target},
+    error::Error,
     exit::Answer,
     output, render,
     session::{APPEND_WAIT, READ_WAIT, Session},

@@ -2,11 +2,12 @@
 
 use super::pages;
 use crate::{
-    Error, args,
+    args,
+    error::Error,
     exit::Answer,
     export::{
         atif::{Trajectory, Written},
-        source::{Pins, Source},
+        source::{Pins, Source, pins},
         staging::{self, Staging},
     },
     output::json_from,
@@ -34,7 +35,7 @@ mod tables;
 mod tables {
     //! Replaces `tables` in a build without Parquet.
 
-    use crate::{Error, args, exit::Answer, session::Session};
+    use crate::{args, error::Error, exit::Answer, session::Session};
 
     pub(super) async fn run(_: &Session, _: &args::Export) -> Result<Answer, Error> {
         Err(Error::usage(
@@ -100,16 +101,8 @@ async fn atif(session: &Session, args: &args::Export) -> Result<Answer, Error> {
         staging.finish()?;
         session.output.answer(&report, human)?;
     }
-    note_hidden(session, report.hidden, args.raw);
+    source.note_hidden(report.hidden);
     Ok(Answer::Yes)
-}
-
-/// Prints a note that content was left out.
-fn note_hidden(session: &Session, records: u64, raw: bool) {
-    if records > 0 {
-        let hint = if raw { "" } else { "; --raw exports content that its privacy class hides" };
-        session.output.note(&format!("the content of {records} records is not exported{hint}"));
-    }
 }
 
 struct Atif<'a> {
@@ -173,17 +166,6 @@ fn human(report: &Report, text: &mut Text) {
     ]);
 }
 
-/// Returns the positions of `--at`, or `None` without the flag.
-fn pins(at: &[LogPosition]) -> Result<Option<Pins>, Error> {
-    let mut pins = Pins::new();
-    for position in at {
-        if pins.insert(position.partition, position.offset).is_some() {
-            return Err(Error::usage(format!("--at names partition {} twice", position.partition)));
-        }
-    }
-    Ok(Some(pins).filter(|pins| !pins.is_empty()))
-}
-
 /// Returns the name of a run's file: its id. Characters that file names do not allow are percent-encoded.
 fn file_name(run_id: &RunId) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
@@ -213,13 +195,5 @@ mod tests {
         assert_eq!(name("...x"), "%2E..x.json");
         let long = |last: char| name(&format!("{}{last}", "é".repeat(500)));
         assert!(long('a').len() <= NAME_BYTES_MAX + 5 && long('a') != long('b'));
-    }
-
-    #[test]
-    fn a_partition_is_pinned_once() {
-        let at = |text: &str| -> Vec<LogPosition> { text.split(',').map(|at| at.parse().unwrap()).collect() };
-        assert_eq!(pins(&at("0:1,2:7")).unwrap().unwrap().len(), 2);
-        assert_eq!(pins(&at("0:1,0:7")).unwrap_err().kind(), ErrorKind::Usage);
-        assert!(pins(&[]).unwrap().is_none());
     }
 }

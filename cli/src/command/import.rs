@@ -1,33 +1,24 @@
 //! `import`: appends runs that other frameworks recorded, through a server or directly to Kafka.
 
 use crate::{
-    Error, args,
+    args,
     client::Target,
+    error::Error,
     exit::Answer,
     import::{ImportedRun, check, plan_files},
-    output::{Output, Progress},
     registry,
     session::{APPEND_WAIT, Session},
     text::Text,
 };
+use progress::{Steps, Written};
 use runlog_producer::content;
-use runlog_schemas::{
-    answer::{ErrorKind, Journal},
-    codec::RECORD_BYTES_MAX,
-};
+use runlog_schemas::{answer::Journal, codec::RECORD_BYTES_MAX};
 use serde::Serialize;
-use std::{cell::Cell, future::Future, time::Instant};
+use std::time::Instant;
 
 mod kafka;
+mod progress;
 mod server;
-
-/// Records appended and found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Tally {
-    appended: u64,
-    /// Records that were already in the journal. Unknown for an import directly to Kafka.
-    duplicates: Option<u64>,
-}
 
 #[derive(Debug, Serialize)]
 struct Report {
@@ -52,8 +43,7 @@ pub(super) async fn run(session: &Session, args: args::Import) -> Result<Answer,
             let content = named.as_ref().map(content::Store::open).transpose()?;
             let most = if content.is_some() { content::CONTENT_BYTES_MAX } else { RECORD_BYTES_MAX };
             check(&runs, most as u64)?;
-            let progress = progress(&session.output, &runs);
-            let steps = Steps { progress, written: &written };
+            let steps = Steps::new(&session.output, &runs, &written);
             written.unless_interrupted(kafka::send(&runs, kafka, registry, content.as_ref(), &steps)).await?
         }
         None => {
@@ -83,46 +73,4 @@ fn human(report: &Report, text: &mut Text) {
         ("already present", report.duplicates.into()),
         ("seconds", format!("{:.2}", report.seconds).into()),
     ]);
-}
-
-/// A progress bar over the records of all runs.
-fn progress(output: &Output, runs: &[ImportedRun]) -> Progress {
-    output.progress("records", runs.iter().map(|run| run.events.len() as u64).sum())
-}
-
-/// Counts the records in the journal, for the bar and for the message of an interrupted import.
-struct Steps<'a> {
-    progress: Progress,
-    written: &'a Written,
-}
-
-impl Steps<'_> {
-    /// Counts `records` more records in the journal. This import appended `new` of them.
-    fn advance(&self, records: usize, new: u64) {
-        self.progress.advance(records as u64);
-        self.written.0.set(self.written.0.get() + new);
-    }
-}
-
-/// Records that this import appended so far.
-#[derive(Debug, Default)]
-struct Written(Cell<u64>);
-
-impl Written {
-    /// Waits for `import`, or for Ctrl-C.
-    ///
-    /// Errors: `Unavailable` on Ctrl-C, with the number of records that were written.
-    async fn unless_interrupted<T>(&self, import: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        tokio::select! {
-            imported = import => imported,
-            _ = tokio::signal::ctrl_c() => {
-                let records = self.0.get();
-                let what = format!(
-                    "interrupted: {records} records were written and stay (a request under way may add some); run the same \
-                     import again to complete it, nothing is written twice"
-                );
-                Err(Error::new(ErrorKind::Unavailable, what).with("records", records))
-            }
-        }
-    }
 }

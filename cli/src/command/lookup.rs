@@ -2,8 +2,9 @@
 
 use super::recover;
 use crate::{
-    Error, args,
+    args,
     client::Target,
+    error::Error,
     exit::Answer,
     render,
     session::Session,

@@ -1,8 +1,8 @@
 //! `completions` and `man`: generated from the same definition as the help.
 
 use crate::{
-    Error,
     args::{Cli, Completions, Man},
+    error::Error,
     exit::Answer,
     output,
 };

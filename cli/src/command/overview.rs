@@ -1,8 +1,9 @@
 //! `overview`: the figures of a dashboard.
 
 use crate::{
-    Error, args,
+    args,
     client::Target,
+    error::Error,
     exit::Answer,
     session::{READ_WAIT, Session},
     text::{Cell, Text},

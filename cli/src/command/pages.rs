@@ -1,9 +1,9 @@
 //! Lists: read from the server page by page, and printed as tables.
 
 use crate::{
-    Error,
     args::{PageOptions, ReadOptions},
     client::Target,
+    error::Error,
     session::Session,
     text::{Cell, Text},
 };

@@ -9,8 +9,9 @@
 
 use super::dead_letters::Skip;
 use crate::{
-    Error, args,
+    args,
     client::{self, Target},
+    error::Error,
     exit::Answer,
     render,
     session::{APPEND_WAIT, Session},

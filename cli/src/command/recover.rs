@@ -2,9 +2,9 @@
 
 use super::checkpoint;
 use crate::{
-    Error,
     args::{self, ReadOptions},
     client::Target,
+    error::Error,
     exit::Answer,
     render,
     session::Session,

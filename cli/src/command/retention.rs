@@ -2,8 +2,9 @@
 
 use super::{confirm::confirm, pages};
 use crate::{
-    Error, args,
+    args,
     client::{self, Target},
+    error::Error,
     exit::Answer,
     render,
     session::{APPEND_WAIT, Session},
@@ -88,7 +89,7 @@ fn human_plan(plan: &RetentionPlan, text: &mut Text) {
         ("partitions", Cell::from(partitions.join(", "))),
         ("effect", Cell::from("the content cannot be read any more; this cannot be undone").bad()),
     ]);
-    if value::millis(&plan.until).is_some_and(|until| until > crate::now_millis()) {
+    if value::millis(&plan.until).is_some_and(|until| until > crate::ambient::now_millis()) {
         let future = format!("{} is in the future: content that arrives before then is deleted, too", plan.until);
         text.line([Cell::from(future).bad()]);
     }

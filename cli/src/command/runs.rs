@@ -2,9 +2,9 @@
 
 use super::pages;
 use crate::{
-    Error,
     args::{self, PageOptions},
     client::Target,
+    error::Error,
     exit::Answer,
     render,
     session::{READ_WAIT, Session},
@@ -17,7 +17,7 @@ use runlog_schemas::answer::{Feature, Run, Runs};
 const RUN_ID_WIDTH: usize = 48;
 
 pub(super) async fn list(session: &Session, args: args::Runs) -> Result<Answer, Error> {
-    let since = args.since.map(|since| value::rfc3339(since.millis(crate::now_millis())));
+    let since = args.since.map(|since| value::rfc3339(since.millis(crate::ambient::now_millis())));
     if args.idle.is_some() {
         session.needs(&[Feature::Filters], session.wait(&args.reading.wait, READ_WAIT)).await?;
     }

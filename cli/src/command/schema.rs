@@ -1,8 +1,8 @@
 //! `schema`: lists the versions of the record's schema, and checks whether one can read records of another.
 
 use crate::{
-    Error,
     args::{Schema, SchemaAction, SchemaCheck, SchemaShow},
+    error::Error,
     exit::Answer,
     output::Output,
     text::{Cell, Text},

@@ -1,8 +1,9 @@
 //! `serve`: the projector and its HTTP interface, in this process.
 
 use crate::{
-    Error, args,
+    args,
     config::{self, Config},
+    error::Error,
     exit::Answer,
     limits, listen, output, registry,
     signals::{self, Signals},
@@ -232,7 +233,7 @@ fn reload_on_hangup(options: &Options) -> Result<impl Future<Output = ()> + use<
 fn options(settings: &Settings) -> Result<Options, Error> {
     let mut options = Options::from(AllowedHosts::new(settings.flags.allow_hosts.iter().cloned()));
     if let Some(tokens) = &settings.flags.tokens {
-        let opened = Authentication::open(tokens, crate::now_millis);
+        let opened = Authentication::open(tokens, crate::ambient::now_millis);
         let opened = opened.map_err(|error| Error::new(ErrorKind::Invalid, "cannot use the tokens").because(error))?;
         options.authentication = Some(opened);
     }
@@ -243,7 +244,7 @@ fn options(settings: &Settings) -> Result<Options, Error> {
     }
     if let Some(audit_log) = &settings.flags.audit_log {
         let path = audit_log.display();
-        options.audit = Some(Audit::open(audit_log, crate::now_millis).map_err(|error| {
+        options.audit = Some(Audit::open(audit_log, crate::ambient::now_millis).map_err(|error| {
             Error::new(ErrorKind::Invalid, format!("cannot use the audit log {path}")).because(error)
         })?);
     }
@@ -260,7 +261,7 @@ async fn projector(settings: Settings) -> Result<Projector, Error> {
         partitions: settings.flags.partitions,
         content: settings.content.as_ref().map(content::Store::open).transpose()?,
         schemas: registry::schemas(settings.registry).await?,
-        ..runlog_projector::Config::new(settings.data, crate::now_millis, crate::random_id)
+        ..runlog_projector::Config::new(settings.data, crate::ambient::now_millis, crate::ambient::random_id)
     };
     Ok(match settings.log {
         Log::Local => open::local(config).await?,

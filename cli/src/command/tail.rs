@@ -4,8 +4,9 @@
 
 use super::timeline;
 use crate::{
-    Error, args,
+    args,
     client::{Event, Events, Target},
+    error::Error,
     exit::Answer,
     render,
     session::{READ_WAIT, Session},

@@ -1,9 +1,9 @@
 //! `token`: creates, lists and revokes tokens in the file that servers read.
 
 use crate::{
-    Error,
     args::{TokenAction, TokenCreate, TokenRevoke, TokensArg},
     command::confirm,
+    error::Error,
     exit::Answer,
     output::Output,
     text::Cell,
@@ -58,7 +58,7 @@ fn create(args: TokenCreate, output: &Output) -> Result<Answer, Error> {
         file.receipt_key = Some(hex(&random::<KEY_BYTES>()?));
     }
     let (entry, token) = Entry::new(args.principal, args.scopes.into_iter().collect(), args.runs, &secret);
-    let now = crate::now_millis();
+    let now = crate::ambient::now_millis();
     let after = |wait: Duration| now.saturating_add(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
     let entry = Entry {
         created: Some(token_file::format_time(now)),
@@ -79,7 +79,7 @@ fn create(args: TokenCreate, output: &Output) -> Result<Answer, Error> {
 
 fn list(args: &TokensArg, output: &Output) -> Result<Answer, Error> {
     let file = TokenFile::read(&args.tokens).map_err(unusable)?;
-    let now = crate::now_millis();
+    let now = crate::ambient::now_millis();
     let checked = file.checked().map_err(unusable)?;
     let listed: Vec<_> = checked
         .iter()

@@ -1,8 +1,9 @@
 //! `verify`: compares the live indices with indices rebuilt from the log.
 
 use crate::{
-    Error, args,
+    args,
     client::Target,
+    error::Error,
     exit::Answer,
     session::{Session, VERIFY_WAIT},
     text::{Cell, Text},

@@ -1,8 +1,9 @@
 //! `whoami`: what the credential of this command allows.
 
 use crate::{
-    Error, args,
+    args,
     client::Target,
+    error::Error,
     exit::Answer,
     session::{READ_WAIT, Session},
     text::{Cell, Text},

@@ -3,8 +3,8 @@
 //! Memory: one page of records. The server limits it to 16 MiB plus the last record.
 
 use crate::{
-    Error,
     client::Target,
+    error::Error,
     session::{READ_WAIT, Session},
     value::LogPosition,
 };
@@ -34,6 +34,10 @@ const RUNS_PAGE: u32 = 500;
 
 /// The positions of an export, inclusive: one per partition.
 pub(crate) type Pins = BTreeMap<PartitionId, Offset>;
+
+/// A run's recovery and its pending effects.
+#[cfg(feature = "parquet")]
+pub(crate) type RunState = (Recovery, Vec<Pending>);
 
 /// The server that an export reads from.
 #[derive(Debug)]
@@ -102,9 +106,28 @@ struct Whole {
     payload: Payload,
 }
 
+/// Returns the positions of `--at`, or `None` without the flag.
+pub(crate) fn pins(at: &[LogPosition]) -> Result<Option<Pins>, Error> {
+    let mut pins = Pins::new();
+    for position in at {
+        if pins.insert(position.partition, position.offset).is_some() {
+            return Err(Error::usage(format!("--at names partition {} twice", position.partition)));
+        }
+    }
+    Ok(Some(pins).filter(|pins| !pins.is_empty()))
+}
+
 impl<'a> Source<'a> {
     pub(crate) fn new(session: &'a Session, wait: &crate::args::Deadline, raw: bool) -> Self {
         Self { session, wait: session.wait(wait, READ_WAIT), raw }
+    }
+
+    /// Prints a note that the content of `records` records was left out.
+    pub(crate) fn note_hidden(&self, records: u64) {
+        if records > 0 {
+            let hint = if self.raw { "" } else { "; --raw exports content that its privacy class hides" };
+            self.session.output.note(&format!("the content of {records} records is not exported{hint}"));
+        }
     }
 
     /// Reads the current state of a run.
@@ -137,11 +160,7 @@ impl<'a> Source<'a> {
 
     /// Returns the run's recovery and its pending effects at `at`; `None` if the run had not begun.
     #[cfg(feature = "parquet")]
-    pub(crate) async fn recovery_at(
-        &self,
-        run_id: &RunId,
-        at: LogPosition,
-    ) -> Result<Option<super::tables::RunState>, Error> {
+    pub(crate) async fn recovery_at(&self, run_id: &RunId, at: LogPosition) -> Result<Option<RunState>, Error> {
         let (mut first, mut pending, mut cursor): (Option<Recovery>, Vec<Pending>, Option<String>) =
             (None, Vec::new(), None);
         loop {
@@ -309,5 +328,18 @@ impl Records<'_> {
             // A cursor that does not advance would loop for ever.
             self.next = lines.next_cursor.filter(|next| cursor.as_ref() != Some(next)).map_or(Next::End, Next::Page);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partition_is_pinned_once() {
+        let at = |text: &str| -> Vec<LogPosition> { text.split(',').map(|at| at.parse().unwrap()).collect() };
+        assert_eq!(pins(&at("0:1,2:7")).unwrap().unwrap().len(), 2);
+        assert_eq!(pins(&at("0:1,0:7")).unwrap_err().kind(), ErrorKind::Usage);
+        assert!(pins(&[]).unwrap().is_none());
     }
 }

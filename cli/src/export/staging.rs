@@ -1,6 +1,6 @@
 //! A folder that appears when it is complete. Its files are written to a hidden folder beside it, which is then renamed.
 
-use crate::Error;
+use crate::error::Error;
 use runlog_schemas::answer::ErrorKind;
 use std::{
     fs::{self, File},

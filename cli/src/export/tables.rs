@@ -13,11 +13,11 @@
 //! Memory: one row group of each table, and the calls of one run.
 
 use super::source::{Entry, Records, Source};
-use crate::{Error, export::staging::Staging, value::LogPosition};
-use file::{Kind, Table, Value};
+use crate::{error::Error, export::staging::Staging, value::LogPosition};
+use file::{Kind, Table, number, time};
 use rows::RunRows;
 use runlog_schemas::{
-    answer::{Anomaly, Pending, Recovery},
+    answer::{Anomaly, Recovery},
     id::{JournalSeq, RunId},
     payload::Payload,
 };
@@ -286,17 +286,4 @@ impl Tables {
             time(Some(&line.timestamp)),
         ])
     }
-}
-
-/// A run's recovery and its pending effects.
-pub(crate) type RunState = (Recovery, Vec<Pending>);
-
-/// Converts a `journal_seq`. It is null for kinds without one.
-fn number(seq: JournalSeq) -> Value {
-    Some(seq.get()).filter(|seq| *seq > 0).into()
-}
-
-/// Converts an RFC 3339 time to milliseconds. Another text becomes null.
-fn time(text: Option<&str>) -> Value {
-    text.and_then(crate::value::millis).into()
 }

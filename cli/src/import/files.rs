@@ -1,13 +1,25 @@
 //! The files of an import: named files, the files of folders, and stdin.
 
-use super::{Error, Format};
+use super::error::{Error, FOLDERS_DEEP_MAX};
+use clap::ValueEnum as _;
 use std::{
     io::{self, Read},
     path::{Path, PathBuf},
 };
 
-/// Largest depth of nested folders.
-pub(super) const FOLDERS_DEEP_MAX: usize = 16;
+/// The first bytes of a gzip file (RFC 1952, section 2.3.1).
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// The format of the files.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+pub(crate) enum Format {
+    /// tau-bench's results
+    TauBench,
+    /// SWE-agent's trajectories
+    SweAgent,
+    /// OTLP/JSON of GenAI spans, as the OpenTelemetry collector's file exporter writes it
+    Otlp,
+}
 
 pub(super) fn is_stdin(file: &Path) -> bool {
     file == Path::new("-")
@@ -50,8 +62,22 @@ fn collect(folder: &Path, depth: usize, format: Format, files: &mut Vec<PathBuf>
     Ok(())
 }
 
+/// Reads a file as text, without a byte order mark.
+pub(super) fn read_text(file: &Path, format: Format) -> Result<String, Error> {
+    let bytes = read(file).map_err(|source| Error::Unreadable { file: file.to_owned(), source })?;
+    let malformed = |what: String| Error::Malformed { file: file.to_owned(), path: "$".to_owned(), what };
+    if bytes.starts_with(&GZIP) {
+        let name = format.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+        return Err(malformed(format!(
+            "the file is compressed with gzip: unpack it first, or pipe it: zcat FILE | runlog import {name} -"
+        )));
+    }
+    let text = String::from_utf8(bytes).map_err(|error| malformed(error.utf8_error().to_string()))?;
+    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
+}
+
 /// Reads the whole content of a file, or of stdin for `-`.
-pub(super) fn read(file: &Path) -> io::Result<Vec<u8>> {
+fn read(file: &Path) -> io::Result<Vec<u8>> {
     if !is_stdin(file) {
         return std::fs::read(file);
     }

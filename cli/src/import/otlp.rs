@@ -7,7 +7,11 @@
 //! An observer recorded the call after the effect, without an intent or a claim. So an observed call is never pending,
 //! and no gate accepts it as an answer.
 
-use super::{Error, Format, ImportedRun, plan::Event};
+use super::{
+    error::Error,
+    files::{Format, read_text},
+    plan::{Event, ImportedRun},
+};
 use crate::import::plan::Outcome;
 use runlog_schemas::{datum::Sha256, id::RunId, json::Json, payload::observed::ToolJournalEntry};
 use serde_json::Value;
@@ -35,7 +39,7 @@ type SpanId = (String, String);
 pub(super) fn plan_files(files: &[PathBuf], run_prefix: &str) -> Result<Vec<ImportedRun>, Error> {
     let mut all: BTreeMap<SpanId, (Span, &PathBuf)> = BTreeMap::new();
     for file in files {
-        let text = super::read_text(file, Format::Otlp)?;
+        let text = read_text(file, Format::Otlp)?;
         let malformed = |what: String| Error::Malformed { file: file.clone(), path: "$".to_owned(), what };
         for mut span in spans::read(&text).map_err(|error| malformed(error.to_string()))? {
             // Hexadecimal ids may have either case.

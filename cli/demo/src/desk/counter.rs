@@ -1,6 +1,9 @@
 //! The desk's program: a thread for each connection answers one line of JSON after the other.
 
-use super::{Booking, Line, Moment, Reply, Request, Totals, stock};
+use super::{
+    protocol::{Booking, Line, Moment, Reply, Request, Totals},
+    stock,
+};
 use serde_json::{Value, json};
 use std::{
     collections::HashMap,

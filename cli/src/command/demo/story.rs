@@ -1,7 +1,7 @@
 //! The demo's output for people, step by step.
 
 use crate::{
-    Error,
+    error::Error,
     output::{Output, Progress},
     text::{Cell, Text},
 };

@@ -2,10 +2,11 @@
 
 use super::super::pages;
 use crate::{
-    Error, args,
+    args,
+    error::Error,
     exit::Answer,
     export::{
-        source::{Pins, Source},
+        source::{Pins, Source, pins},
         staging::Staging,
         tables::{Tables, Written},
     },
@@ -38,7 +39,7 @@ pub(super) async fn run(session: &Session, args: &args::Export) -> Result<Answer
     }
     let source = Source::new(session, &args.wait, args.raw);
     let staging = Staging::begin(out)?;
-    let pins = match super::pins(&args.at)? {
+    let pins = match pins(&args.at)? {
         Some(pins) => pins,
         None => source.applied_positions().await?,
     };
@@ -78,7 +79,7 @@ pub(super) async fn run(session: &Session, args: &args::Export) -> Result<Answer
     let at = pins.iter().map(|(partition, offset)| LogPosition { partition: *partition, offset: *offset }.to_string());
     let report = Report { at: at.collect::<Vec<_>>().join(","), rows, seconds: start.elapsed().as_secs_f64() };
     session.output.answer(&report, human)?;
-    super::note_hidden(session, report.rows.hidden, args.raw);
+    source.note_hidden(report.rows.hidden);
     Ok(Answer::Yes)
 }
 

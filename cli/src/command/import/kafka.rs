@@ -1,8 +1,8 @@
 //! Imports directly to Kafka, without a server. Existing records are appended again; the projector ignores them.
 
-use super::{Steps, Tally};
+use super::progress::{Steps, Tally};
 use crate::{
-    Error,
+    error::Error,
     import::{ImportedRun, records},
     registry,
 };

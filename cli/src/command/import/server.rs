@@ -3,11 +3,11 @@
 //! The first records of a run may be in the journal already and are repeats; the other records are new. So the check of a run
 //! can stop at the first request with a new record: the records after it are new too.
 
-use super::{Steps, Tally, Written};
+use super::progress::{Steps, Tally, Written};
 use crate::{
-    Error,
     client::{self, Client, Target},
     command::publish::{BATCH_BYTES_MAX, BATCH_RECORDS_MAX},
+    error::Error,
     exit::Answer,
     import::{ImportedRun, records},
     output::{Output, Progress},
@@ -34,7 +34,7 @@ pub(super) async fn send(
     let checks = stream::iter(runs).map(|run| sender.check(run, &checked)).buffered(CONCURRENCY);
     let present: Vec<usize> = checks.try_collect().await?;
     drop(checked);
-    let steps = &Steps { progress: super::progress(output, runs), written };
+    let steps = &Steps::new(output, runs, written);
     let appends = runs.iter().zip(present).map(|(run, present)| sender.append(run, present, steps));
     let tallies: Vec<(u64, u64)> = stream::iter(appends).buffered(CONCURRENCY).try_collect().await?;
     Ok(Tally {

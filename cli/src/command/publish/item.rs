@@ -1,7 +1,7 @@
 //! Converts a line to an item to send. Checks the line before the first request and does not change its text.
 
 use super::lines::Numbered;
-use crate::Error;
+use crate::error::Error;
 use runlog_schemas::{
     answer::{ErrorKind, Feature},
     draft::{Draft, Invalid},
@@ -100,7 +100,7 @@ fn parse(text: &str) -> Result<Item, Invalid> {
             body: text.to_owned(),
         });
     }
-    let record_id = crate::random_id();
+    let record_id = crate::ambient::random_id();
     let id = serde_json::value::to_raw_value(&record_id);
     members.insert("record_id".to_owned(), id.map_err(|error| invalid(&error.to_string(), "/record_id"))?);
     let body = serde_json::to_string(&members).map_err(|error| invalid(&error.to_string(), ""))?;

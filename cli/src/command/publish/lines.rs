@@ -1,6 +1,6 @@
 //! Reads the lines of a file or of stdin on a separate thread, because reading blocks.
 
-use crate::Error;
+use crate::error::Error;
 use runlog_schemas::answer::ErrorKind;
 use std::{
     fs::File,

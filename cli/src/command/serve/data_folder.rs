@@ -1,6 +1,6 @@
 //! The folder of `--data`: created, checked, and claimed for one server.
 
-use crate::Error;
+use crate::error::Error;
 use runlog_log::private_file::replaceable;
 use runlog_schemas::answer::ErrorKind;
 use std::{

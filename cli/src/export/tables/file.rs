@@ -2,7 +2,7 @@
 //!
 //! The same rows always result in the same bytes, independent of the clock and of this machine.
 
-use crate::Error;
+use crate::{error::Error, value};
 use parquet::{
     basic::Compression,
     data_type::{BoolType, ByteArray, ByteArrayType, Int64Type},
@@ -13,7 +13,7 @@ use parquet::{
     },
     schema::parser::parse_message_type,
 };
-use runlog_schemas::answer::ErrorKind;
+use runlog_schemas::{answer::ErrorKind, id::JournalSeq};
 use std::{fmt::Write as _, fs::File, sync::Arc};
 
 /// Largest number of rows of a row group.
@@ -224,4 +224,14 @@ impl Column {
 
 fn table_error(name: &str, error: ParquetError) -> Error {
     Error::new(ErrorKind::Internal, format!("cannot write the table {name}")).because(error)
+}
+
+/// Converts a `journal_seq`. It is null for kinds without one.
+pub(super) fn number(seq: JournalSeq) -> Value {
+    Some(seq.get()).filter(|seq| *seq > 0).into()
+}
+
+/// Converts an RFC 3339 time to milliseconds. Another text becomes null.
+pub(super) fn time(text: Option<&str>) -> Value {
+    text.and_then(value::millis).into()
 }

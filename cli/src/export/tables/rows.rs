@@ -1,7 +1,7 @@
 //! Collects the calls and effects of one run from its applied records.
 
-use super::{file::Table, number, time};
-use crate::{Error, export::source::Entry, value::LogPosition};
+use super::file::{Table, number, time};
+use crate::{error::Error, export::source::Entry, value::LogPosition};
 use runlog_schemas::{
     answer::{EffectKind, LifecycleStatus, OrOther, Pending, Position},
     id::{JournalSeq, Offset, RecordId, RunId},

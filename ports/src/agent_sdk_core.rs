@@ -43,33 +43,33 @@
 //! | content is missing; a record that was read is not one of the SDK's | `RecoveryRepairNeeded` | `RepairNeeded` |
 //! | a partition is stopped; too large; wrong configuration | `HostConfigurationNeeded` | `HostConfigurationNeeded` |
 
-use crate::{Blocking, ConnectError, WriterPool};
+use crate::{
+    blocking::{Blocking, ConnectError},
+    writer_pool::WriterPool,
+};
 #[cfg(doc)]
 use ::agent_sdk_core::AgentErrorKind;
 use ::agent_sdk_core::{
     AgentError, CheckpointPrunePolicy, CheckpointPruneReport, CheckpointSaveOutcome, CheckpointStore, JournalCursor,
     JournalRecord, RunCheckpoint, RunId, RunJournal, RunJournalReader,
 };
-use runlog_producer::{Config, RecordFilter, Writer, id};
+use runlog_producer::{Config, RecordFilter, id};
 use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 mod append;
 mod checkpoints;
+mod inner;
 mod numbers;
 mod record;
 mod sdk_error;
 
-use numbers::Numbers;
-use sdk_error::sdk_error;
+use inner::Inner;
 
 /// Default for how long a write whose outcome is unknown is retried.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// The most runs whose numbers are cached; an idle one is evicted.
-const RUNS_MAX: usize = 1024;
 
 /// The SDK's journal and checkpoint store; the module states its guarantees. Cheap to clone: clones share one counter.
 ///
@@ -77,27 +77,6 @@ const RUNS_MAX: usize = 1024;
 #[derive(Clone, Debug)]
 pub struct Journal {
     inner: Arc<Inner>,
-}
-
-#[derive(Debug)]
-struct Inner {
-    blocking: Blocking,
-    writers: WriterPool,
-    prefix: String,
-    patience: Duration,
-    runs: Mutex<BTreeMap<id::RunId, RunNumbers>>,
-    /// The greatest number that was written, or tried, for any run.
-    tried: Mutex<Option<u64>>,
-}
-
-/// A run's numbers, once they are read. Locked while the run is written.
-type RunNumbers = Arc<tokio::sync::Mutex<Option<CachedNumbers>>>;
-
-/// A run's numbers, and the writer whose claim they were read after.
-#[derive(Debug)]
-struct CachedNumbers {
-    claim: Weak<Writer>,
-    numbers: Numbers,
 }
 
 impl Journal {
@@ -158,45 +137,6 @@ impl Journal {
     /// Errors: `InvalidStateTransition` for an invalid id: empty, too long, or with control characters.
     pub fn run_in_log(&self, run_id: &RunId) -> Result<id::RunId, AgentError> {
         self.inner.run_id(run_id)
-    }
-}
-
-impl Inner {
-    fn run_id(&self, run_id: &RunId) -> Result<id::RunId, AgentError> {
-        id::RunId::new(format!("{}{}", self.prefix, run_id.as_str()))
-            .map_err(|illegal| AgentError::contract_violation(illegal.to_string()))
-    }
-
-    fn numbers(&self, run_id: &id::RunId) -> RunNumbers {
-        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
-        if !runs.contains_key(run_id)
-            && runs.len() >= RUNS_MAX
-            && let Some(idle) =
-                runs.iter().find(|(_, numbers)| Arc::strong_count(numbers) == 1).map(|(idle, _)| idle.clone())
-        {
-            runs.remove(&idle);
-        }
-        runs.entry(run_id.clone()).or_default().clone()
-    }
-
-    /// All records of a run that match `filter`, in log order.
-    async fn read(
-        &self,
-        run_id: &id::RunId,
-        filter: &RecordFilter,
-    ) -> Result<Vec<runlog_producer::JournalRecord>, AgentError> {
-        let (mut records, mut cursor) = (Vec::new(), None::<String>);
-        loop {
-            let page = self.writers.runlog().records(run_id.clone(), filter, cursor.as_deref(), record::PAGE);
-            let page = page.await.map_err(|error| sdk_error(&error, false))?;
-            for read in page.records {
-                records.push(read.record.map_err(|error| sdk_error(&error, false))?);
-            }
-            cursor = page.next_cursor;
-            if cursor.is_none() {
-                return Ok(records);
-            }
-        }
     }
 }
 

@@ -10,9 +10,10 @@
 mod exact;
 
 use crate::{
-    WriterPool, confirmed_write,
+    confirmed_write,
     depth::{DEPTH_MAX, nests_within},
     record_list::{self, List, Reader},
+    writer_pool::WriterPool,
 };
 use ::bob_core::{
     error::StoreError,

@@ -17,7 +17,8 @@ pub use check::{Checks, Phase};
 pub use types::{CommitError, Error, JournalEntry, Op, Open, RejectReason, TxnId};
 
 use crate::{
-    Blocking, confirmed_write,
+    blocking::Blocking,
+    confirmed_write,
     record_list::{self, List, Reader},
 };
 use runlog_producer::{

@@ -1,6 +1,6 @@
 //! Writes a record and retries until its outcome is known.
 
-use crate::taken_over;
+use crate::writer_pool::taken_over;
 use runlog_producer::{Error, JournalRecord, RecordMetadata, SideEffect, Writer, answer::ErrorKind};
 
 /// Attempts of a write whose outcome is unknown. Each attempt has its own time limit.

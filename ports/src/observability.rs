@@ -20,7 +20,7 @@ pub use types::{
 };
 pub use watch::{Change, Operation, Relation, Row};
 
-use crate::Blocking;
+use crate::blocking::Blocking;
 use row_store::RowStore;
 use runlog_producer::id::RunId;
 use std::{

@@ -11,13 +11,10 @@
 //! Readers skip a record whose `schema_version` they do not know, and return an older one. A checkpoint of a later version of
 //! a3s-code-core must be refused instead, so that version is not the record's.
 
-use crate::LoadError;
+use crate::error::{LoadError, SCHEMA_VERSION_MAX};
 use a3s_code_core::loop_checkpoint::LoopCheckpoint;
 use runlog_ports::producer::{Json, LoopState, answer};
 use serde::Deserialize;
-
-/// The newest `schema_version` that the pinned version of a3s-code-core reads. Its constant is private.
-pub(crate) const SCHEMA_VERSION_MAX: u32 = 2;
 
 /// The checkpoint as a loop's state.
 ///

@@ -39,12 +39,13 @@
 
 #![deny(missing_docs)]
 
+mod error;
 mod form;
 mod load;
 mod sink;
 mod store;
 
-pub use load::LoadError;
+pub use error::LoadError;
 pub use runlog_ports::producer;
 pub use sink::{CheckpointSink, Lost, SaveError};
 pub use store::CheckpointedStore;

@@ -1,6 +1,6 @@
 //! The sink.
 
-use crate::{LoadError, form, load::load};
+use crate::{error::LoadError, form, load::load};
 use a3s_code_core::loop_checkpoint::{LoopCheckpoint, LoopCheckpointSink};
 use runlog_ports::{
     WriterPool,
@@ -200,7 +200,11 @@ impl CheckpointSink {
         loop {
             match self.try_load(run_id).await {
                 Err(error) if error.passes() && start.elapsed() + pause < self.load_wait => {
-                    tracing::warn!(run = run_id, error = chain(&error), "cannot load the last checkpoint yet; trying again");
+                    tracing::warn!(
+                        run = run_id,
+                        error = chain(&error),
+                        "cannot load the last checkpoint yet; trying again"
+                    );
                     sleep(pause).await;
                     pause = (pause * 2).min(longest);
                 }

@@ -1,6 +1,6 @@
 //! A session store that keeps its loop checkpoints in the journal and everything else in another store.
 
-use crate::CheckpointSink;
+use crate::sink::CheckpointSink;
 use a3s_code_core::{
     loop_checkpoint::LoopCheckpoint,
     orchestration::WorkflowCheckpoint,

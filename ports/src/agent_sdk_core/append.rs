@@ -1,7 +1,12 @@
 //! Writes one record at a time per run, and retries until its outcome is known.
 
-use super::{CachedNumbers, Inner, Numbers, record, sdk_error};
-use crate::taken_over;
+use super::{
+    inner::{CachedNumbers, Inner},
+    numbers::Numbers,
+    record,
+    sdk_error::sdk_error,
+};
+use crate::writer_pool::taken_over;
 use ::agent_sdk_core::{AgentError, JournalCursor, JournalRecord, replay::journal_cursor_for_seq};
 use runlog_producer::{
     Error, RecordFilter, SideEffect, Writer,

@@ -4,7 +4,13 @@
 //! checkpoints by its policy. Runlog's own `checkpoint` and `recover` read the same records. A terminal checkpoint that the
 //! SDK's prune keeps and Runlog's prune hides is saved again after the prune.
 
-use super::{Inner, Numbers, append::retry_until_known, record, sdk_error, sdk_error::foreign};
+use super::{
+    append::retry_until_known,
+    inner::Inner,
+    numbers::Numbers,
+    record,
+    sdk_error::{foreign, sdk_error},
+};
 use crate::record_list::{self, List};
 use ::agent_sdk_core::{
     AgentError, CheckpointPrunePolicy, CheckpointPruneReport, CheckpointSaveOutcome, RunCheckpoint, RunId,

@@ -1,6 +1,6 @@
 //! The checks that a write-back must pass before it is committed.
 
-use super::{Op, RejectReason};
+use super::types::{Op, RejectReason};
 use std::fmt;
 
 /// The phases of the checks, in order.

@@ -1,6 +1,6 @@
 //! Converts the crate's types to records, and back. Their JSON is the payload's.
 
-use super::{Error, JournalEntry, Op, RejectReason, TxnId};
+use super::types::{Error, JournalEntry, Op, RejectReason, TxnId};
 use runlog_producer::{payload::Payload, record::JournalRecord};
 use serde_json::{Value, json};
 

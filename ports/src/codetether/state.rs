@@ -1,6 +1,6 @@
 //! The transactions that have not ended.
 
-use super::{JournalEntry, Op, TxnId};
+use super::types::{JournalEntry, Op, TxnId};
 use runlog_producer::record::JournalRecord;
 use std::collections::BTreeMap;
 

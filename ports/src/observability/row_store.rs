@@ -7,8 +7,9 @@ use super::{
     watch::{Change, Operation, Relation, Row},
 };
 use crate::{
-    WriterPool, confirmed_write,
+    confirmed_write,
     record_list::{self, List, Reader},
+    writer_pool::WriterPool,
 };
 use runlog_producer::{Runlog, Writer, id::RecordId, id::RunId, record::JournalRecord};
 use std::collections::{BTreeMap, HashMap};

@@ -1,6 +1,6 @@
 //! Reads a list page by page.
 
-use super::List;
+use super::list::List;
 use runlog_producer::{Error, Read, RecordFilter, Runlog, id::RunId};
 
 /// Records per page.

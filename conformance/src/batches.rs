@@ -1,8 +1,8 @@
 //! Batches: applied or refused as a whole, at one offset.
 
 use super::{
-    Rule,
     payloads::{completed, request, turn},
+    rule::{Rule, rule},
     scenario::Needs,
 };
 use serde_json::{Value, json};
@@ -10,10 +10,7 @@ use serde_json::{Value, json};
 const SECTION: &str = "Batches";
 
 pub(crate) const RULES: &[Rule] = &[
-    Rule::new(
-        "batch_applied",
-        SECTION,
-        "a batch is applied as a whole, in the order of its records",
+    rule("batch_applied", SECTION, "a batch is applied as a whole, in the order of its records").test(
         |scenario, mut run| {
             let (arguments, result) = (json!({"n": 1}), json!("done"));
             let mut batch = run.batch(vec![request("book", &arguments), completed("?", &result), turn("a")]);
@@ -25,10 +22,7 @@ pub(crate) const RULES: &[Rule] = &[
             scenario.append(&mut run, turn("b")).map(drop)
         },
     ),
-    Rule::new(
-        "batch_refused",
-        SECTION,
-        "a batch with a refused record is refused as a whole and stays invisible",
+    rule("batch_refused", SECTION, "a batch with a refused record is refused as a whole and stays invisible").test(
         |scenario, mut run| {
             let mut batch = run.batch(vec![turn("a"), turn("b")]);
             batch.0["payload"]["records"][1]["journal_seq"] = 9.into();
@@ -36,34 +30,31 @@ pub(crate) const RULES: &[Rule] = &[
             scenario.query_run(&run, "/records", &[])?.expect_problem(404, "not_found")
         },
     ),
-    Rule::new(
+    rule(
         "batch_takes_numbers",
         SECTION,
         "a refused batch consumes one writer_seq per record, and each journal_seq that was the next one",
-        |scenario, mut run| {
-            let mut batch = run.batch(vec![turn("a"), turn("b")]);
-            batch.0["payload"]["records"][1]["journal_seq"] = 9.into();
-            // Another rule tests the outcome. An applied batch consumes these numbers too.
-            scenario.send(&mut run, &batch)?;
-            run.journal_seq = 2;
-            let next = run.record(turn("c"));
-            let answer = scenario.send(&mut run, &next)?;
-            answer.check(answer.value_at("/reason") != "gap", "no gap").needs("refusal_consumes_writer_seq")?;
-            answer
-                .check(answer.value_at("/reason") != "sequence", "the next number")
-                .needs("refusal_consumes_journal_seq")?;
-            answer.expect_applied().map(drop)
-        },
-    ),
-    Rule::new("batch_shape", SECTION, "a batch has one writer and consecutive writer_seq", |scenario, mut run| {
+    )
+    .test(|scenario, mut run| {
+        let mut batch = run.batch(vec![turn("a"), turn("b")]);
+        batch.0["payload"]["records"][1]["journal_seq"] = 9.into();
+        // Another rule tests the outcome. An applied batch consumes these numbers too.
+        scenario.send(&mut run, &batch)?;
+        run.journal_seq = 2;
+        let next = run.record(turn("c"));
+        let answer = scenario.send(&mut run, &next)?;
+        answer.check(answer.value_at("/reason") != "gap", "no gap").needs("refusal_consumes_writer_seq")?;
+        answer
+            .check(answer.value_at("/reason") != "sequence", "the next number")
+            .needs("refusal_consumes_journal_seq")?;
+        answer.expect_applied().map(drop)
+    }),
+    rule("batch_shape", SECTION, "a batch has one writer and consecutive writer_seq").test(|scenario, mut run| {
         let mut batch = run.batch(vec![turn("a"), turn("b")]);
         batch.0["payload"]["records"][1]["writer_seq"] = 6.into();
         scenario.send(&mut run, &batch)?.expect_refused("batch").map(drop)
     }),
-    Rule::new(
-        "batch_positions",
-        SECTION,
-        "the records of a batch share one offset and are indexed from 0",
+    rule("batch_positions", SECTION, "the records of a batch share one offset and are indexed from 0").test(
         |scenario, mut run| {
             let batch = run.batch(vec![turn("a"), turn("b"), turn("c")]);
             let sent = scenario.send(&mut run, &batch)?.expect_applied()?;
@@ -77,10 +68,7 @@ pub(crate) const RULES: &[Rule] = &[
             Ok(())
         },
     ),
-    Rule::new(
-        "batch_repeat",
-        SECTION,
-        "a batch sent again is a repeat, and so is one of its records sent alone",
+    rule("batch_repeat", SECTION, "a batch sent again is a repeat, and so is one of its records sent alone").test(
         |scenario, mut run| {
             let batch = run.batch(vec![turn("a"), turn("b")]);
             let first = scenario.send(&mut run, &batch)?.expect_applied()?;
@@ -92,10 +80,7 @@ pub(crate) const RULES: &[Rule] = &[
             answer.has("/position/index", 1)
         },
     ),
-    Rule::new(
-        "array_not_atomic",
-        SECTION,
-        "a JSON array is not a batch: each record is judged by itself",
+    rule("array_not_atomic", SECTION, "a JSON array is not a batch: each record is judged by itself").test(
         |scenario, mut run| {
             let first = run.record(turn("a")).0;
             let early = run.clone().record(turn("b")).with("writer_seq", 9).with("record_id", "early").0;

@@ -1,18 +1,15 @@
 //! Tool calls: fingerprints and lookups.
 
 use super::{
-    Rule,
     payloads::{completed, failed, request, turn},
+    rule::{Rule, rule},
 };
 use serde_json::{Value, json};
 
 const SECTION: &str = "Tool calls";
 
 pub(crate) const RULES: &[Rule] = &[
-    Rule::new(
-        "call_transition",
-        "Judgement",
-        "a result needs a pending call; failed after completed is refused",
+    rule("call_transition", "Judgement", "a result needs a pending call; failed after completed is refused").test(
         |scenario, mut run| {
             let unrequested = run.record(completed("nobody's", &json!(1)));
             scenario.send(&mut run, &unrequested)?.expect_refused("transition")?;
@@ -23,7 +20,7 @@ pub(crate) const RULES: &[Rule] = &[
             scenario.send(&mut run, &late)?.expect_refused("transition").map(drop)
         },
     ),
-    Rule::new("same_completion", "Judgement", "the same completion again is a no-op", |scenario, mut run| {
+    rule("same_completion", "Judgement", "the same completion again is a no-op").test(|scenario, mut run| {
         let request_id = scenario.pending(&mut run)?;
         let first = run.record(completed(&request_id, &json!(1)));
         let ended = scenario.send(&mut run, &first)?.expect_applied()?;
@@ -31,10 +28,7 @@ pub(crate) const RULES: &[Rule] = &[
         let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
         call.has("/position", ended.value_at("/position").clone())
     }),
-    Rule::new(
-        "fingerprint",
-        SECTION,
-        "a fingerprint is computed from the tool and the canonical arguments",
+    rule("fingerprint", SECTION, "a fingerprint is computed from the tool and the canonical arguments").test(
         |scenario, mut run| {
             scenario.append(&mut run, turn("a"))?;
             for (tool, arguments, fingerprint) in VECTORS {
@@ -44,10 +38,7 @@ pub(crate) const RULES: &[Rule] = &[
             Ok(())
         },
     ),
-    Rule::new(
-        "big_integers",
-        SECTION,
-        "integers of 64 bits are not rounded: different integers are different calls",
+    rule("big_integers", SECTION, "integers of 64 bits are not rounded: different integers are different calls").test(
         |scenario, mut run| {
             scenario.append(&mut run, turn("a"))?;
             for (id, fingerprint) in [
@@ -62,17 +53,14 @@ pub(crate) const RULES: &[Rule] = &[
             Ok(())
         },
     ),
-    Rule::new("duplicate_keys", SECTION, "arguments with a duplicate key are refused", |scenario, mut run| {
+    rule("duplicate_keys", SECTION, "arguments with a duplicate key are refused").test(|scenario, mut run| {
         let record = run.record(request("book", &json!({"seat": 4711}))).0.to_string();
         let twice = record.replace(r#""seat":4711"#, r#""seat":4711,"seat":4712"#);
         scenario.body(&run, twice)?.expect_problem(400, "invalid")?;
         let query = [("tool", "book"), ("args", r#"{"seat":1,"seat":2}"#)];
         scenario.query_run(&run, "/lookup", &query)?.expect_problem(400, "invalid")
     }),
-    Rule::new(
-        "lookup_canonical",
-        SECTION,
-        "a lookup finds a call regardless of key order, white space and escapes",
+    rule("lookup_canonical", SECTION, "a lookup finds a call regardless of key order, white space and escapes").test(
         |scenario, mut run| {
             scenario.append(&mut run, request("book", &json!({"a": {"x": 1, "y": [2, 3]}, "b": "é"})))?;
             let otherwise = " { \"b\" : \"\\u00e9\", \"a\" : {\"y\":[2,3],\"x\":1} } ";
@@ -84,10 +72,7 @@ pub(crate) const RULES: &[Rule] = &[
             answer.has("/status", "unknown")
         },
     ),
-    Rule::new(
-        "lookup_unknown",
-        SECTION,
-        "a call that was never requested is unknown, also in an unknown run",
+    rule("lookup_unknown", SECTION, "a call that was never requested is unknown, also in an unknown run").test(
         |scenario, mut run| {
             let unknown_run = scenario.run();
             scenario.pending(&mut run)?;
@@ -105,32 +90,29 @@ pub(crate) const RULES: &[Rule] = &[
             answer.has("/occurrences", 1)
         },
     ),
-    Rule::new(
+    rule(
         "lookup_completed",
         SECTION,
         "a lookup of a completed call returns its result unchanged and the position of its end",
-        |scenario, _| {
-            for result in
-                [json!("{\"as\": \"text\"}"), Value::Null, json!({"id": 9_007_199_254_740_993_u64, "n": [1, null]})]
-            {
-                let mut run = scenario.run();
-                let request_id = scenario.pending(&mut run)?;
-                let record = run.record(completed(&request_id, &result));
-                let ended = scenario.send(&mut run, &record)?.expect_applied()?;
-                let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
-                call.has("/status", "completed")?;
-                call.has("/result", result)?;
-                call.has("/error", Value::Null)?;
-                call.has("/arguments", json!({"seat": 1}))?;
-                call.has("/position", ended.value_at("/position").clone())?;
-            }
-            Ok(())
-        },
-    ),
-    Rule::new(
-        "lookup_failed",
-        SECTION,
-        "a lookup of a failed call returns its error and no result",
+    )
+    .test(|scenario, _| {
+        for result in
+            [json!("{\"as\": \"text\"}"), Value::Null, json!({"id": 9_007_199_254_740_993_u64, "n": [1, null]})]
+        {
+            let mut run = scenario.run();
+            let request_id = scenario.pending(&mut run)?;
+            let record = run.record(completed(&request_id, &result));
+            let ended = scenario.send(&mut run, &record)?.expect_applied()?;
+            let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
+            call.has("/status", "completed")?;
+            call.has("/result", result)?;
+            call.has("/error", Value::Null)?;
+            call.has("/arguments", json!({"seat": 1}))?;
+            call.has("/position", ended.value_at("/position").clone())?;
+        }
+        Ok(())
+    }),
+    rule("lookup_failed", SECTION, "a lookup of a failed call returns its error and no result").test(
         |scenario, mut run| {
             let request_id = scenario.pending(&mut run)?;
             scenario.append(&mut run, failed(&request_id, "no seats"))?;
@@ -140,26 +122,23 @@ pub(crate) const RULES: &[Rule] = &[
             call.has("/error", json!({"kind": "refused", "message": "no seats"}))
         },
     ),
-    Rule::new(
+    rule(
         "occurrences",
         SECTION,
         "the k-th request with a fingerprint is occurrence k; a lookup returns the last by default",
-        |scenario, mut run| {
-            let first = scenario.pending(&mut run)?;
-            scenario.append(&mut run, completed(&first, &json!(1)))?;
-            scenario.pending(&mut run)?;
-            let last = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
-            last.has("/occurrence", 2)?;
-            last.has("/occurrences", 2)?;
-            last.has("/status", "pending")?;
-            let first = [("tool", "book"), ("args", r#"{"seat":1}"#), ("occurrence", "1")];
-            scenario.query_run(&run, "/lookup", &first)?.ok()?.has("/status", "completed")
-        },
-    ),
-    Rule::new(
-        "call_ids_repeat",
-        SECTION,
-        "a call_id does not identify a call, because providers repeat it",
+    )
+    .test(|scenario, mut run| {
+        let first = scenario.pending(&mut run)?;
+        scenario.append(&mut run, completed(&first, &json!(1)))?;
+        scenario.pending(&mut run)?;
+        let last = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
+        last.has("/occurrence", 2)?;
+        last.has("/occurrences", 2)?;
+        last.has("/status", "pending")?;
+        let first = [("tool", "book"), ("args", r#"{"seat":1}"#), ("occurrence", "1")];
+        scenario.query_run(&run, "/lookup", &first)?.ok()?.has("/status", "completed")
+    }),
+    rule("call_ids_repeat", SECTION, "a call_id does not identify a call, because providers repeat it").test(
         |scenario, mut run| {
             let [one, other] = [1, 2].map(|seat| {
                 let mut payload = request("book", &json!({"seat": seat}));
@@ -172,7 +151,7 @@ pub(crate) const RULES: &[Rule] = &[
             scenario.lookup(&run, "book", &json!({"seat": 1}))?.has("/status", "pending")
         },
     ),
-    Rule::new("call_by_request", SECTION, "a call is found by the record id of its request", |scenario, mut run| {
+    rule("call_by_request", SECTION, "a call is found by the record id of its request").test(|scenario, mut run| {
         let request_id = scenario.pending(&mut run)?;
         scenario.append(&mut run, completed(&request_id, &json!(1)))?;
         let answer = scenario.query_run(&run, &format!("/calls/{request_id}"), &[])?.ok()?;

@@ -2,8 +2,8 @@
 
 use super::client::Target;
 use super::{
-    Rule,
     payloads::{checkpoint, completed, lifecycle, message, prune, turn},
+    rule::{Rule, rule},
     run::Run,
     scenario::{Answer, Checked, Needs, Scenario},
 };
@@ -13,27 +13,21 @@ use serde_json::{Value, json};
 const SECTION: &str = "Checkpoints";
 
 pub(crate) const RULES: &[Rule] = &[
-    Rule::new(
-        "checkpoint_covers",
-        "Judgement",
-        "a checkpoint covers no more records than the run has",
+    rule("checkpoint_covers", "Judgement", "a checkpoint covers no more records than the run has").test(
         |scenario, mut run| {
             scenario.append(&mut run, turn("a"))?;
             refuses(scenario, &mut run, checkpoint("c", 2, &[message("hello")]))
         },
     ),
-    Rule::new("checkpoint_id_taken", "Judgement", "a checkpoint's id is new in its run", |scenario, mut run| {
+    rule("checkpoint_id_taken", "Judgement", "a checkpoint's id is new in its run").test(|scenario, mut run| {
         scenario.append(&mut run, checkpoint("c", 0, &[message("hello")]))?;
         refuses(scenario, &mut run, checkpoint("c", 0, &[message("goodbye")]))
     }),
-    Rule::new("checkpoint_base", "Judgement", "a checkpoint's base is an applied checkpoint", |scenario, mut run| {
+    rule("checkpoint_base", "Judgement", "a checkpoint's base is an applied checkpoint").test(|scenario, mut run| {
         let own = [message("hello")];
         refuses(scenario, &mut run, based("c", "nobody's", &own, json!([]), &own))
     }),
-    Rule::new(
-        "checkpoint_spans",
-        "Judgement",
-        "a checkpoint's spans lie within the lists that they refer to",
+    rule("checkpoint_spans", "Judgement", "a checkpoint's spans lie within the lists that they refer to").test(
         |scenario, mut run| {
             let own = [message("hello")];
             scenario.append(&mut run, checkpoint("c", 0, &own))?;
@@ -41,10 +35,7 @@ pub(crate) const RULES: &[Rule] = &[
             refuses(scenario, &mut run, based("d", "c", &own, outside, &own))
         },
     ),
-    Rule::new(
-        "checkpoint_hash",
-        SECTION,
-        "a checkpoint whose list does not match its state_hash is not returned",
+    rule("checkpoint_hash", SECTION, "a checkpoint whose list does not match its state_hash is not returned").test(
         |scenario, mut run| {
             let own = [message("hello")];
             scenario.append(&mut run, turn("a"))?;
@@ -56,10 +47,7 @@ pub(crate) const RULES: &[Rule] = &[
             latest(scenario, &run, "c").map(drop)
         },
     ),
-    Rule::new(
-        "checkpoint_version",
-        SECTION,
-        "a checkpoint of an unknown schema version is not returned",
+    rule("checkpoint_version", SECTION, "a checkpoint of an unknown schema version is not returned").test(
         |scenario, mut run| {
             scenario.append(&mut run, turn("a"))?;
             scenario.append(&mut run, checkpoint("c", 0, &[message("hello")]))?;
@@ -69,11 +57,8 @@ pub(crate) const RULES: &[Rule] = &[
             latest(scenario, &run, "c").map(drop)
         },
     ),
-    Rule::new(
-        "checkpoint_list",
-        SECTION,
-        "a list consists of messages of the base and of the checkpoint, each unchanged",
-        |scenario, mut run| {
+    rule("checkpoint_list", SECTION, "a list consists of messages of the base and of the checkpoint, each unchanged")
+        .test(|scenario, mut run| {
             let texts = ["a", "b", "c", "d"].map(message);
             scenario.append(&mut run, turn("a"))?;
             scenario.append(&mut run, checkpoint("first", 0, &texts))?;
@@ -85,41 +70,28 @@ pub(crate) const RULES: &[Rule] = &[
             second["covers_journal_seq"] = 1.into();
             scenario.append(&mut run, second)?;
             latest(scenario, &run, "second")?.has("/messages", whole.to_vec())
-        },
-    ),
-    Rule::new("latest_by_covers", "Reads", "the latest checkpoint covers the most records", |scenario, run| {
-        first_wins(scenario, run, "covers_journal_seq", [2, 1])
-    }),
-    Rule::new(
-        "latest_by_seq",
-        "Reads",
-        "if two cover the same records, the higher checkpoint_seq is the latest",
-        |scenario, run| first_wins(scenario, run, "checkpoint_seq", [5, 3]),
-    ),
-    Rule::new(
-        "latest_by_time",
-        "Reads",
-        "if checkpoint_seq is equal too, the higher created_at_millis is the latest",
-        |scenario, run| first_wins(scenario, run, "created_at_millis", [2000, 1000]),
-    ),
-    Rule::new(
+        }),
+    rule("latest_by_covers", "Reads", "the latest checkpoint covers the most records")
+        .test(|scenario, run| first_wins(scenario, run, "covers_journal_seq", [2, 1])),
+    rule("latest_by_seq", "Reads", "if two cover the same records, the higher checkpoint_seq is the latest")
+        .test(|scenario, run| first_wins(scenario, run, "checkpoint_seq", [5, 3])),
+    rule("latest_by_time", "Reads", "if checkpoint_seq is equal too, the higher created_at_millis is the latest")
+        .test(|scenario, run| first_wins(scenario, run, "created_at_millis", [2000, 1000])),
+    rule(
         "checkpoint_at_or_before",
         "Reads",
         "at_or_before returns the latest checkpoint that covers no more than its number",
-        |scenario, mut run| {
-            scenario.append(&mut run, turn("a"))?;
-            scenario.append(&mut run, turn("b"))?;
-            scenario.append(&mut run, checkpoint("first", 1, &[message("a")]))?;
-            scenario.append(&mut run, checkpoint("second", 2, &[message("b")]))?;
-            let answer = scenario.query_run(&run, "/checkpoints/latest", &[("at_or_before", "1")])?.ok()?;
-            answer.has("/checkpoint_id", "first")?;
-            scenario.query_run(&run, "/checkpoints/latest", &[("at_or_before", "0")])?.expect_problem(404, "not_found")
-        },
-    ),
-    Rule::new(
-        "checkpoints_listed",
-        "Reads",
-        "checkpoints are listed latest first, and returned by id",
+    )
+    .test(|scenario, mut run| {
+        scenario.append(&mut run, turn("a"))?;
+        scenario.append(&mut run, turn("b"))?;
+        scenario.append(&mut run, checkpoint("first", 1, &[message("a")]))?;
+        scenario.append(&mut run, checkpoint("second", 2, &[message("b")]))?;
+        let answer = scenario.query_run(&run, "/checkpoints/latest", &[("at_or_before", "1")])?.ok()?;
+        answer.has("/checkpoint_id", "first")?;
+        scenario.query_run(&run, "/checkpoints/latest", &[("at_or_before", "0")])?.expect_problem(404, "not_found")
+    }),
+    rule("checkpoints_listed", "Reads", "checkpoints are listed latest first, and returned by id").test(
         |scenario, mut run| {
             scenario.append(&mut run, turn("a"))?;
             scenario.append(&mut run, turn("b"))?;
@@ -137,10 +109,7 @@ pub(crate) const RULES: &[Rule] = &[
             scenario.query_run(&run, "/checkpoints/fourth", &[])?.expect_problem(404, "not_found")
         },
     ),
-    Rule::new(
-        "checkpoint_unanswered",
-        SECTION,
-        "a checkpoint does not cover the calls that it names as unanswered",
+    rule("checkpoint_unanswered", SECTION, "a checkpoint does not cover the calls that it names as unanswered").test(
         |scenario, mut run| {
             let request_id = scenario.pending(&mut run)?;
             scenario.append(&mut run, completed(&request_id, &json!(1)))?;
@@ -150,10 +119,7 @@ pub(crate) const RULES: &[Rule] = &[
             scenario.recovery(&run)?.lists("/completed", "id", &[&request_id])
         },
     ),
-    Rule::new(
-        "checkpoint_covered",
-        SECTION,
-        "a recovery does not list a completed call that its checkpoint covers",
+    rule("checkpoint_covered", SECTION, "a recovery does not list a completed call that its checkpoint covers").test(
         |scenario, mut run| {
             let request_id = scenario.pending(&mut run)?;
             scenario.append(&mut run, completed(&request_id, &json!(1)))?;
@@ -168,11 +134,8 @@ pub(crate) const RULES: &[Rule] = &[
             )
         },
     ),
-    Rule::new(
-        "copy_has_checkpoints",
-        "Copies",
-        "a copy contains the checkpoints and turns with new numbers, and no call",
-        |scenario, _| {
+    rule("copy_has_checkpoints", "Copies", "a copy contains the checkpoints and turns with new numbers, and no call")
+        .test(|scenario, _| {
             let (mut source, target) = (scenario.run(), scenario.run());
             scenario.append(&mut source, turn("a"))?;
             scenario.pending(&mut source)?;
@@ -189,19 +152,15 @@ pub(crate) const RULES: &[Rule] = &[
             latest.has("/covers_journal_seq", 2)?;
             latest.has("/messages", vec![message("hello")])?;
             scenario.recovery(&target)?.lists("/pending", "id", &[])
-        },
-    ),
-    Rule::new("copy_of_new_run", "Copies", "a copy into a run with other records is refused", |scenario, _| {
+        }),
+    rule("copy_of_new_run", "Copies", "a copy into a run with other records is refused").test(|scenario, _| {
         let (mut source, mut target) = (scenario.run(), scenario.run());
         scenario.append(&mut source, turn("a"))?;
         scenario.append(&mut target, turn("b"))?;
         copy(scenario, &source, &target)?.expect_problem(409, "conflict").needs("sequence_next")?;
         scenario.head(&target)?.has("/records", 1)
     }),
-    Rule::new(
-        "prune_hides",
-        SECTION,
-        "a prune hides checkpoints that cover fewer records than its number",
+    rule("prune_hides", SECTION, "a prune hides checkpoints that cover fewer records than its number").test(
         |scenario, mut run| {
             scenario.append(&mut run, turn("a"))?;
             scenario.append(&mut run, checkpoint("c", 1, &[message("hello")]))?;
@@ -209,18 +168,18 @@ pub(crate) const RULES: &[Rule] = &[
             scenario.query_run(&run, "/checkpoints/latest", &[])?.expect_problem(404, "not_found")
         },
     ),
-    Rule::new(
+    rule(
         "prune_preserves",
         SECTION,
         "a prune with preserve_latest_terminal keeps the latest checkpoint after the run's end",
-        |scenario, mut run| {
-            scenario.append(&mut run, lifecycle("completed"))?;
-            let record = run.record(checkpoint("c", 1, &[message("hello")]));
-            scenario.send(&mut run, &record)?.expect_applied().needs("follows_the_end")?;
-            scenario.append(&mut run, prune(5, true))?;
-            latest(scenario, &run, "c").map(drop)
-        },
-    ),
+    )
+    .test(|scenario, mut run| {
+        scenario.append(&mut run, lifecycle("completed"))?;
+        let record = run.record(checkpoint("c", 1, &[message("hello")]));
+        scenario.send(&mut run, &record)?.expect_applied().needs("follows_the_end")?;
+        scenario.append(&mut run, prune(5, true))?;
+        latest(scenario, &run, "c").map(drop)
+    }),
 ];
 
 /// Returns the `state_hash` of a list without usage, reports and state. In Avro each of these is one zero byte.

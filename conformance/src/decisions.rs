@@ -2,8 +2,8 @@
 
 use super::client::Target;
 use super::{
-    Rule,
     payloads::{attempt, completed, effect_intent, failed, request, resolution, turn},
+    rule::{Rule, rule},
     run::Run,
     scenario::{Answer, Checked, Needs, Scenario},
 };
@@ -12,11 +12,8 @@ use serde_json::{Value, json};
 const SECTION: &str = "Tool calls";
 
 pub(crate) const RULES: &[Rule] = &[
-    Rule::new(
-        "key_is_retry_safe",
-        SECTION,
-        "a pending effect without a decision is retry_safe if and only if it has a key",
-        |scenario, mut run| {
+    rule("key_is_retry_safe", SECTION, "a pending effect without a decision is retry_safe if and only if it has a key")
+        .test(|scenario, mut run| {
             scenario.pending(&mut run)?;
             class(scenario, &run, "reconcile_required")?;
             for (name, payload) in
@@ -25,18 +22,14 @@ pub(crate) const RULES: &[Rule] = &[
                 class_with_key(scenario, payload, (name, "key-1"), "retry_safe")?;
             }
             Ok(())
-        },
-    ),
-    Rule::new("key_without_text", SECTION, "an empty key does not make a call retry_safe", |scenario, _| {
+        }),
+    rule("key_without_text", SECTION, "an empty key does not make a call retry_safe").test(|scenario, _| {
         class_with_key(scenario, request("book", &json!({"seat": 1})), ("idempotency_key", ""), "reconcile_required")
     }),
-    Rule::new("dedupe_key_of_call", SECTION, "a dedupe key does not make a tool call retry_safe", |scenario, _| {
+    rule("dedupe_key_of_call", SECTION, "a dedupe key does not make a tool call retry_safe").test(|scenario, _| {
         class_with_key(scenario, request("book", &json!({"seat": 1})), ("dedupe_key", "key-1"), "reconcile_required")
     }),
-    Rule::new(
-        "evidence_fenced",
-        "Judgement",
-        "a fenced result is kept as evidence of its effect",
+    rule("evidence_fenced", "Judgement", "a fenced result is kept as evidence of its effect").test(
         |scenario, mut run| {
             let request_id = scenario.pending(&mut run)?;
             let late = scenario.evidence(&mut run, completed(&request_id, &json!("done")))?;
@@ -46,10 +39,7 @@ pub(crate) const RULES: &[Rule] = &[
             answer.has("/pending/0/evidence/0/reason", "fenced")
         },
     ),
-    Rule::new(
-        "evidence_once",
-        "Judgement",
-        "a result that is refused twice is one piece of evidence",
+    rule("evidence_once", "Judgement", "a result that is refused twice is one piece of evidence").test(
         |scenario, mut run| {
             let request_id = scenario.pending(&mut run)?;
             let late = run.record(completed(&request_id, &json!("done"))).with("writer_epoch", 7);
@@ -61,46 +51,38 @@ pub(crate) const RULES: &[Rule] = &[
             answer.only("/pending/0/evidence").map(drop)
         },
     ),
-    Rule::new(
+    rule(
         "evidence_of_same_id",
         "Judgement",
         "a result with the id of other evidence and other content is evidence too",
-        |scenario, mut run| {
-            let request_id = scenario.pending(&mut run)?;
-            let late = evidence(scenario, &mut run, failed(&request_id, "busy"))?;
-            let other = run.clone().record(completed(&request_id, &json!("done"))).with("writer_epoch", 7);
-            let other = other.with("record_id", late.as_str());
-            scenario.send(&mut run, &other)?.expect_refused("fenced").needs("fenced_unclaimed")?;
-            let answer = scenario.recovery(&run)?;
-            let completed =
-                answer.list("/pending/0/evidence")?.iter().any(|evidence| evidence["status"] == "completed");
-            answer.check(completed, "the completion in /pending/0/evidence")
-        },
-    ),
-    Rule::new(
+    )
+    .test(|scenario, mut run| {
+        let request_id = scenario.pending(&mut run)?;
+        let late = evidence(scenario, &mut run, failed(&request_id, "busy"))?;
+        let other = run.clone().record(completed(&request_id, &json!("done"))).with("writer_epoch", 7);
+        let other = other.with("record_id", late.as_str());
+        scenario.send(&mut run, &other)?.expect_refused("fenced").needs("fenced_unclaimed")?;
+        let answer = scenario.recovery(&run)?;
+        let completed = answer.list("/pending/0/evidence")?.iter().any(|evidence| evidence["status"] == "completed");
+        answer.check(completed, "the completion in /pending/0/evidence")
+    }),
+    rule(
         "evidence_makes_room",
         "Judgement",
         "the 17th result replaces the oldest one that does not say that the effect happened",
-        |scenario, mut run| {
-            let request_id = scenario.pending(&mut run)?;
-            let mut evidence_ids = vec![scenario.evidence(&mut run, completed(&request_id, &json!("done")))?];
-            for number in 0..16 {
-                evidence_ids.push(scenario.evidence(&mut run, failed(&request_id, &format!("try {number}")))?);
-            }
-            evidence_ids.remove(1);
-            let answer = scenario.recovery(&run)?;
-            answer.check(answer.value_at("/pending/0/evidence/0").is_object(), "evidence").needs("evidence_fenced")?;
-            answer.lists(
-                "/pending/0/evidence",
-                "record_id",
-                &evidence_ids.iter().map(String::as_str).collect::<Vec<_>>(),
-            )
-        },
-    ),
-    Rule::new(
-        "resolution_transition",
-        "Judgement",
-        "a decision needs a pending effect; adopt also needs evidence",
+    )
+    .test(|scenario, mut run| {
+        let request_id = scenario.pending(&mut run)?;
+        let mut evidence_ids = vec![scenario.evidence(&mut run, completed(&request_id, &json!("done")))?];
+        for number in 0..16 {
+            evidence_ids.push(scenario.evidence(&mut run, failed(&request_id, &format!("try {number}")))?);
+        }
+        evidence_ids.remove(1);
+        let answer = scenario.recovery(&run)?;
+        answer.check(answer.value_at("/pending/0/evidence/0").is_object(), "evidence").needs("evidence_fenced")?;
+        answer.lists("/pending/0/evidence", "record_id", &evidence_ids.iter().map(String::as_str).collect::<Vec<_>>())
+    }),
+    rule("resolution_transition", "Judgement", "a decision needs a pending effect; adopt also needs evidence").test(
         |scenario, mut run| {
             let request_id = scenario.pending(&mut run)?;
             for (effect, decision) in [("nobody's", "done"), (request_id.as_str(), "adopt")] {
@@ -112,10 +94,7 @@ pub(crate) const RULES: &[Rule] = &[
             Ok(())
         },
     ),
-    Rule::new(
-        "resolved_done",
-        SECTION,
-        "done: the call is completed with the decision's result",
+    rule("resolved_done", SECTION, "done: the call is completed with the decision's result").test(
         |scenario, mut run| {
             let request_id = scenario.pending(&mut run)?;
             let decided = decide(scenario, &mut run, &request_id, "done")?;
@@ -124,10 +103,7 @@ pub(crate) const RULES: &[Rule] = &[
             call.has("/position", decided.value_at("/position").clone())
         },
     ),
-    Rule::new(
-        "resolved_adopt",
-        SECTION,
-        "adopt: the call ends with the status and result of its evidence",
+    rule("resolved_adopt", SECTION, "adopt: the call ends with the status and result of its evidence").test(
         |scenario, mut run| {
             let request_id = scenario.pending(&mut run)?;
             let evidence_id = evidence(scenario, &mut run, completed(&request_id, &json!("found")))?;
@@ -135,10 +111,7 @@ pub(crate) const RULES: &[Rule] = &[
             status(scenario, &run, "completed")?.has("/result", "found")
         },
     ),
-    Rule::new(
-        "resolved_not_done",
-        SECTION,
-        "not_done: the call stays pending and is retry_safe",
+    rule("resolved_not_done", SECTION, "not_done: the call stays pending and is retry_safe").test(
         |scenario, mut run| {
             let request_id = scenario.pending(&mut run)?;
             decide(scenario, &mut run, &request_id, "not_done")?;
@@ -146,37 +119,31 @@ pub(crate) const RULES: &[Rule] = &[
             class(scenario, &run, "retry_safe").map(drop)
         },
     ),
-    Rule::new(
-        "resolved_give_up",
-        SECTION,
-        "give_up: the call is failed with the error given_up",
+    rule("resolved_give_up", SECTION, "give_up: the call is failed with the error given_up").test(
         |scenario, mut run| {
             let request_id = scenario.pending(&mut run)?;
             decide(scenario, &mut run, &request_id, "give_up")?;
             status(scenario, &run, "failed")?.has("/error/kind", "given_up")
         },
     ),
-    Rule::new(
+    rule(
         "contradiction_kept",
         "Judgement",
         "after give_up only a result that the effect happened contradicts; a lookup shows it",
-        |scenario, mut run| {
-            let request_id = scenario.pending(&mut run)?;
-            decide(scenario, &mut run, &request_id, "give_up")?;
-            status(scenario, &run, "failed").needs("resolved_give_up")?;
-            for (result, contradicts) in
-                [(failed(&request_id, "busy"), false), (completed(&request_id, &json!("done")), true)]
-            {
-                scenario.evidence(&mut run, result)?;
-                status(scenario, &run, "failed")?.has("/contradicted", contradicts)?;
-            }
-            Ok(())
-        },
-    ),
-    Rule::new(
-        "adopt_prefers_completed",
-        "Judgement",
-        "if evidence is contradictory, adopt completes the call",
+    )
+    .test(|scenario, mut run| {
+        let request_id = scenario.pending(&mut run)?;
+        decide(scenario, &mut run, &request_id, "give_up")?;
+        status(scenario, &run, "failed").needs("resolved_give_up")?;
+        for (result, contradicts) in
+            [(failed(&request_id, "busy"), false), (completed(&request_id, &json!("done")), true)]
+        {
+            scenario.evidence(&mut run, result)?;
+            status(scenario, &run, "failed")?.has("/contradicted", contradicts)?;
+        }
+        Ok(())
+    }),
+    rule("adopt_prefers_completed", "Judgement", "if evidence is contradictory, adopt completes the call").test(
         |scenario, mut run| {
             let request_id = scenario.pending(&mut run)?;
             let evidence_id = evidence(scenario, &mut run, completed(&request_id, &json!("found")))?;
@@ -187,32 +154,21 @@ pub(crate) const RULES: &[Rule] = &[
             call.has("/status", "completed")
         },
     ),
-    Rule::new(
-        "not_done_taken_back",
-        "Judgement",
-        "a later applied record about the effect revokes a not_done decision",
-        |scenario, mut run| {
+    rule("not_done_taken_back", "Judgement", "a later applied record about the effect revokes a not_done decision")
+        .test(|scenario, mut run| {
             scenario.append(&mut run, effect_intent("e"))?;
             decide(scenario, &mut run, "e", "not_done")?;
             scenario.append(&mut run, effect_intent("e"))?;
             class(scenario, &run, "reconcile_required").map(drop)
-        },
-    ),
-    Rule::new(
-        "attempt_starts_again",
-        SECTION,
-        "an attempt starts the call again; an earlier not_done does not cover it",
-        |scenario, mut run| {
+        }),
+    rule("attempt_starts_again", SECTION, "an attempt starts the call again; an earlier not_done does not cover it")
+        .test(|scenario, mut run| {
             let request_id = scenario.pending(&mut run)?;
             decide(scenario, &mut run, &request_id, "not_done")?;
             scenario.append(&mut run, attempt(&request_id))?;
             class(scenario, &run, "reconcile_required")?.has("/pending/0/attempts", 2)
-        },
-    ),
-    Rule::new(
-        "stale_decision",
-        "Judgement",
-        "a decision made at an earlier revision of its effect is refused",
+        }),
+    rule("stale_decision", "Judgement", "a decision made at an earlier revision of its effect is refused").test(
         |scenario, mut run| {
             let request_id = scenario.pending(&mut run)?;
             let before = scenario.recovery(&run)?;
@@ -228,19 +184,15 @@ pub(crate) const RULES: &[Rule] = &[
             scenario.recovery(&run)?.has("/pending/0/revision", 3)
         },
     ),
-    Rule::new("adopt_names_evidence", "Judgement", "adopt with a revision must name the evidence", |scenario, run| {
-        names(scenario, run, "adopt")
-    }),
-    Rule::new(
+    rule("adopt_names_evidence", "Judgement", "adopt with a revision must name the evidence")
+        .test(|scenario, run| names(scenario, run, "adopt")),
+    rule(
         "not_done_names_evidence",
         "Judgement",
         "not_done with a revision must name the evidence that the effect happened",
-        |scenario, run| names(scenario, run, "not_done"),
-    ),
-    Rule::new(
-        "decision_fenced",
-        "Judgement",
-        "a writer's own decision is applied only in the epoch of that writer",
+    )
+    .test(|scenario, run| names(scenario, run, "not_done")),
+    rule("decision_fenced", "Judgement", "a writer's own decision is applied only in the epoch of that writer").test(
         |scenario, mut run| {
             let request_id = scenario.pending(&mut run)?;
             decide(scenario, &mut run, &request_id, "not_done")?;
@@ -255,52 +207,52 @@ pub(crate) const RULES: &[Rule] = &[
             scenario.send(&mut run, &own)?.expect_applied().map(drop)
         },
     ),
-    Rule::new(
+    rule(
         "decision_says_revision",
         "Judgement",
         "a new decision without a revision or epoch is invalid and not appended",
-        |scenario, mut run| {
-            let request_id = scenario.pending(&mut run)?;
-            let blind = run.unclaimed_record(resolution(&request_id, "not_done"));
-            let of_nobody = blind.clone().with("facts", json!({"evidence": "late"}));
-            let beside = json!([run.record(turn("a")).0, blind.0]);
-            let records = || Target::run(&run.id).path("/records");
-            for body in [&blind.0, &of_nobody.0, &beside] {
-                scenario.post(records(), body.to_string())?.expect_problem(400, "invalid")?;
-            }
-            scenario.post(records().with("check", true), blind.0.to_string())?.expect_problem(400, "invalid")?;
-            let body = json!({"decision": "not_done", "who": "conformance", "why": "looked it up"});
-            let mut null = body.clone();
-            null["revision"] = Value::Null;
-            for body in [body, null] {
-                let target = Target::run(&run.id).path("/effects").segment(&request_id).path("/resolution");
-                scenario.post(target, body.to_string())?.expect_problem(400, "invalid")?;
-            }
-            let recovery = scenario.recovery(&run)?;
-            recovery.has("/next_journal_seq", 2).needs("mangled_refused")?;
-            recovery.has("/pending/0/class", "reconcile_required").needs("key_is_retry_safe")?;
-            recovery.has("/pending/0/revision", 1).needs("stale_decision")
-        },
-    ),
-    Rule::new(
+    )
+    .test(|scenario, mut run| {
+        let request_id = scenario.pending(&mut run)?;
+        let blind = run.unclaimed_record(resolution(&request_id, "not_done"));
+        let of_nobody = blind.clone().with("facts", json!({"evidence": "late"}));
+        let beside = json!([run.record(turn("a")).0, blind.0]);
+        let records = || Target::run(&run.id).path("/records");
+        for body in [&blind.0, &of_nobody.0, &beside] {
+            scenario.post(records(), body.to_string())?.expect_problem(400, "invalid")?;
+        }
+        scenario.post(records().with("check", true), blind.0.to_string())?.expect_problem(400, "invalid")?;
+        let body = json!({"decision": "not_done", "who": "conformance", "why": "looked it up"});
+        let mut null = body.clone();
+        null["revision"] = Value::Null;
+        for body in [body, null] {
+            let target = Target::run(&run.id).path("/effects").segment(&request_id).path("/resolution");
+            scenario.post(target, body.to_string())?.expect_problem(400, "invalid")?;
+        }
+        let recovery = scenario.recovery(&run)?;
+        recovery.has("/next_journal_seq", 2).needs("mangled_refused")?;
+        recovery.has("/pending/0/class", "reconcile_required").needs("key_is_retry_safe")?;
+        recovery.has("/pending/0/revision", 1).needs("stale_decision")
+    }),
+    rule(
         "resolution_served",
         SECTION,
         "a server accepts a decision once; if the effect is not pending, it is a conflict",
-        |scenario, mut run| {
-            let request_id = scenario.pending(&mut run)?;
-            let target = || Target::run(&run.id).path("/effects").segment(&request_id).path("/resolution");
-            let unsigned = json!({"decision": "give_up"}).to_string();
-            scenario.post(target(), unsigned)?.expect_problem(400, "usage")?;
-            let body =
-                json!({"decision": "give_up", "revision": 1, "who": "conformance", "why": "nobody knows"}).to_string();
-            let decided =
-                scenario.post(target(), body.clone())?.ok().and_then(Answer::expect_applied).needs("unclaimed_kind")?;
-            let again = scenario.post(target(), body)?;
-            run.note_position(&decided);
-            status(scenario, &run, "failed").needs("resolved_give_up")?;
-            again.expect_problem(409, "conflict").needs("resolution_transition")
-        },
-    ),
+    )
+    .test(|scenario, mut run| {
+        let request_id = scenario.pending(&mut run)?;
+        let target = || Target::run(&run.id).path("/effects").segment(&request_id).path("/resolution");
+        let unsigned = json!({"decision": "give_up"}).to_string();
+        scenario.post(target(), unsigned)?.expect_problem(400, "usage")?;
+        let body =
+            json!({"decision": "give_up", "revision": 1, "who": "conformance", "why": "nobody knows"}).to_string();
+        let decided =
+            scenario.post(target(), body.clone())?.ok().and_then(Answer::expect_applied).needs("unclaimed_kind")?;
+        let again = scenario.post(target(), body)?;
+        run.note_position(&decided);
+        status(scenario, &run, "failed").needs("resolved_give_up")?;
+        again.expect_problem(409, "conflict").needs("resolution_transition")
+    }),
 ];
 
 /// Checks the class of the run's only pending effect.

@@ -1,11 +1,11 @@
 //! The end of a run, and the records that may still follow it.
 
 use super::{
-    Rule,
     payloads::{
         checkpoint, completed, effect_intent, lifecycle, message, recovery_marker, retraction, terminal_result, turn,
         turn_lifecycle,
     },
+    rule::{Rule, rule},
     scenario::Needs,
 };
 use serde_json::json;
@@ -13,38 +13,31 @@ use serde_json::json;
 const SECTION: &str = "Judgement";
 
 pub(crate) const RULES: &[Rule] = &[
-    Rule::new("ended", SECTION, "after a run's end numbered records are refused", |scenario, mut run| {
+    rule("ended", SECTION, "after a run's end numbered records are refused").test(|scenario, mut run| {
         scenario.append(&mut run, lifecycle("completed"))?;
         let late = run.record(turn("a"));
         scenario.send(&mut run, &late)?.expect_refused("ended").map(drop)
     }),
-    Rule::new("turn_ends_later", SECTION, "the end of a turn may follow the run's end", |scenario, mut run| {
+    rule("turn_ends_later", SECTION, "the end of a turn may follow the run's end").test(|scenario, mut run| {
         scenario.append(&mut run, lifecycle("completed"))?;
         let ends = turn_lifecycle(&run.id, "completed");
         scenario.append(&mut run, ends).map(drop)
     }),
-    Rule::new(
-        "follows_the_end",
-        SECTION,
-        "checkpoints, recovery markers and unnumbered records may follow the run's end",
-        |scenario, mut run| {
+    rule("follows_the_end", SECTION, "checkpoints, recovery markers and unnumbered records may follow the run's end")
+        .test(|scenario, mut run| {
             let id = scenario.append(&mut run, turn("a"))?;
             scenario.append(&mut run, lifecycle("completed"))?;
             scenario.append(&mut run, checkpoint("c", 2, &[message("hello")]))?;
             scenario.append(&mut run, recovery_marker())?;
             let retracted = run.unclaimed_record(retraction(&id));
             scenario.send(&mut run, &retracted)?.expect_applied().needs("unclaimed_kind").map(drop)
-        },
-    ),
-    Rule::new("marker_ends_run", SECTION, "a terminal result ends the run", |scenario, mut run| {
+        }),
+    rule("marker_ends_run", SECTION, "a terminal result ends the run").test(|scenario, mut run| {
         scenario.append(&mut run, effect_intent("e"))?;
         scenario.append(&mut run, terminal_result("e", "completed"))?;
         scenario.head(&run)?.has("/status", "completed")
     }),
-    Rule::new(
-        "run_status",
-        SECTION,
-        "a run is open until its terminal record, which sets its status",
+    rule("run_status", SECTION, "a run is open until its terminal record, which sets its status").test(
         |scenario, _| {
             for end in ["completed", "failed", "cancelled"] {
                 let mut run = scenario.run();
@@ -56,10 +49,7 @@ pub(crate) const RULES: &[Rule] = &[
             Ok(())
         },
     ),
-    Rule::new(
-        "evidence_ended",
-        SECTION,
-        "a result after the run's end is kept as evidence of its effect",
+    rule("evidence_ended", SECTION, "a result after the run's end is kept as evidence of its effect").test(
         |scenario, mut run| {
             let request_id = scenario.pending(&mut run)?;
             scenario.append(&mut run, lifecycle("completed"))?;

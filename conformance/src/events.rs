@@ -1,8 +1,8 @@
 //! Events: queries for records by their summaries (`event_index`).
 
 use super::{
-    Rule,
     payloads::{event, turn},
+    rule::{Rule, rule},
     run::Run,
     scenario::{Checked, Needs, Scenario},
 };
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 const SECTION: &str = "Reads";
 
 pub(crate) const RULES: &[Rule] = &[
-    Rule::new("event_run", SECTION, "a query by run returns only events of that run", |scenario, _| {
+    rule("event_run", SECTION, "a query by run returns only events of that run").test(|scenario, _| {
         let (mut one, mut two) = (scenario.run(), scenario.run());
         let tag = scenario.prefix().to_owned();
         let mut ids = Vec::new();
@@ -22,10 +22,10 @@ pub(crate) const RULES: &[Rule] = &[
         answer.only("/events")?;
         answer.has("/events/0/run_id", one.id.as_str())
     }),
-    Rule::new("event_family", SECTION, "a query by family returns only events of that family", |scenario, run| {
+    rule("event_family", SECTION, "a query by family returns only events of that family").test(|scenario, run| {
         finds(scenario, run, "family", str::to_owned, |summary, word| summary["event_family"] = word.into())
     }),
-    Rule::new("event_kind", SECTION, "a query by kind returns only events of that kind", |scenario, mut run| {
+    rule("event_kind", SECTION, "a query by kind returns only events of that kind").test(|scenario, mut run| {
         let family = format!("{}.family", run.id);
         let kinds = ["one", "two"].map(|kind| format!("{}.{kind}", run.id));
         let mut ids = Vec::new();
@@ -39,46 +39,40 @@ pub(crate) const RULES: &[Rule] = &[
         let answer = scenario.events(&run, &[("family", &family), ("kind", &kinds[0])])?;
         answer.lists("/events", "record_id", &[&ids[0]])
     }),
-    Rule::new("event_subject", SECTION, "a query by subject returns only events about that entity", |scenario, run| {
+    rule("event_subject", SECTION, "a query by subject returns only events about that entity").test(|scenario, run| {
         let entity = |word: &str| json!({"kind": "artifact", "id": word, "privacy": "internal"});
         let value = |word: &str| format!("artifact:{word}");
         finds(scenario, run, "subject", value, |summary, word| summary["subject_ref"] = entity(word))
     }),
-    Rule::new(
-        "event_related",
-        SECTION,
-        "a query by related entity returns only events that name the entity",
+    rule("event_related", SECTION, "a query by related entity returns only events that name the entity").test(
         |scenario, run| {
             let entity = |word: &str| json!([{"kind": "message", "id": word, "privacy": "internal"}]);
             let value = |word: &str| format!("message:{word}");
             finds(scenario, run, "related", value, |summary, word| summary["related_refs"] = entity(word))
         },
     ),
-    Rule::new(
-        "event_correlation",
-        SECTION,
-        "a query by correlation entry returns only events with that entry",
+    rule("event_correlation", SECTION, "a query by correlation entry returns only events with that entry").test(
         |scenario, run| {
             let entries = |word: &str| json!([{"key": "trip", "value": word}]);
             let value = |word: &str| format!("trip={word}");
             finds(scenario, run, "correlation", value, |summary, word| summary["correlation_keys"] = entries(word))
         },
     ),
-    Rule::new("event_tag", SECTION, "a query by tag returns only events with that tag", |scenario, run| {
+    rule("event_tag", SECTION, "a query by tag returns only events with that tag").test(|scenario, run| {
         finds(scenario, run, "tag", str::to_owned, |summary, word| summary["tags"] = json!([word]))
     }),
-    Rule::new(
+    rule(
         "event_each",
         SECTION,
         "a record is found by the first 64 of its tags, references and entries, and not by others",
-        |scenario, mut run| {
-            let tags: Vec<String> = (1..=65).map(|number| format!("{}.{number}", run.id)).collect();
-            let id = append_event(scenario, &mut run, |summary| summary["tags"] = json!(tags))?;
-            scenario.events(&run, &[("run", &run.id), ("tag", &tags[63])])?.lists("/events", "record_id", &[&id])?;
-            finds_none(scenario, &run, &tags[64])
-        },
-    ),
-    Rule::new("event_text", SECTION, "a record is not found by a text over 512 bytes", |scenario, mut run| {
+    )
+    .test(|scenario, mut run| {
+        let tags: Vec<String> = (1..=65).map(|number| format!("{}.{number}", run.id)).collect();
+        let id = append_event(scenario, &mut run, |summary| summary["tags"] = json!(tags))?;
+        scenario.events(&run, &[("run", &run.id), ("tag", &tags[63])])?.lists("/events", "record_id", &[&id])?;
+        finds_none(scenario, &run, &tags[64])
+    }),
+    rule("event_text", SECTION, "a record is not found by a text over 512 bytes").test(|scenario, mut run| {
         let tag = "x".repeat(513);
         append_event(scenario, &mut run, |summary| summary["tags"] = json!([tag]))?;
         finds_none(scenario, &run, &tag)

@@ -1,8 +1,8 @@
 //! Valid time: the facts of a run that hold at a given time.
 
 use super::{
-    Rule,
     payloads::{request, retraction, turn},
+    rule::{Rule, rule},
     run::Run,
     scenario::{Checked, Needs, Scenario},
 };
@@ -11,25 +11,22 @@ use serde_json::json;
 const SECTION: &str = "Reads";
 
 pub(crate) const RULES: &[Rule] = &[
-    Rule::new(
+    rule(
         "valid_time",
         SECTION,
         "a fact holds from its valid time on; of several, the one with the latest valid time holds",
-        |scenario, mut run| {
-            let first = run.record(turn("m")).valid(20);
-            scenario.send(&mut run, &first)?.expect_applied()?;
-            // It is appended later and has an earlier valid time.
-            let second = run.record(turn("m")).valid(10);
-            scenario.send(&mut run, &second)?.expect_applied()?;
-            scenario.facts(&run, 5)?.lists("/facts", "record_id", &[])?;
-            scenario.facts(&run, 15)?.lists("/facts", "record_id", &[second.id()])?;
-            scenario.facts(&run, 20)?.lists("/facts", "record_id", &[first.id()])
-        },
-    ),
-    Rule::new(
-        "facts_of_family",
-        SECTION,
-        "a query by family returns only facts of that family",
+    )
+    .test(|scenario, mut run| {
+        let first = run.record(turn("m")).valid(20);
+        scenario.send(&mut run, &first)?.expect_applied()?;
+        // It is appended later and has an earlier valid time.
+        let second = run.record(turn("m")).valid(10);
+        scenario.send(&mut run, &second)?.expect_applied()?;
+        scenario.facts(&run, 5)?.lists("/facts", "record_id", &[])?;
+        scenario.facts(&run, 15)?.lists("/facts", "record_id", &[second.id()])?;
+        scenario.facts(&run, 20)?.lists("/facts", "record_id", &[first.id()])
+    }),
+    rule("facts_of_family", SECTION, "a query by family returns only facts of that family").test(
         |scenario, mut run| {
             let turn_id = scenario.append(&mut run, turn("m"))?;
             let request_id = scenario.append(&mut run, request("book", &json!({"seat": 1})))?;
@@ -41,19 +38,16 @@ pub(crate) const RULES: &[Rule] = &[
             Ok(())
         },
     ),
-    Rule::new("retraction", SECTION, "a retraction ends a fact from its valid time on", |scenario, run| {
+    rule("retraction", SECTION, "a retraction ends a fact from its valid time on").test(|scenario, run| {
         let (run, turn_id) = retract(scenario, run, 20)?;
         scenario.facts(&run, 15)?.lists("/facts", "record_id", &[&turn_id])?;
         scenario.facts(&run, 25)?.lists("/facts", "record_id", &[])
     }),
-    Rule::new("assert_wins", SECTION, "at the same valid time an assertion wins over a retraction", |scenario, run| {
+    rule("assert_wins", SECTION, "at the same valid time an assertion wins over a retraction").test(|scenario, run| {
         let (run, turn_id) = retract(scenario, run, 10)?;
         scenario.facts(&run, 15)?.lists("/facts", "record_id", &[&turn_id])
     }),
-    Rule::new(
-        "retraction_of_later",
-        SECTION,
-        "a retraction has no effect on a record that follows it in the log",
+    rule("retraction_of_later", SECTION, "a retraction has no effect on a record that follows it in the log").test(
         |scenario, mut run| {
             let early = run.unclaimed_record(retraction("to-come")).invalid(20);
             scenario.send(&mut run, &early)?.expect_applied().needs("unclaimed_kind")?;
@@ -62,19 +56,15 @@ pub(crate) const RULES: &[Rule] = &[
             scenario.facts(&run, 25)?.lists("/facts", "record_id", &["to-come"])
         },
     ),
-    Rule::new(
-        "decision_states",
-        SECTION,
-        "a decision that ends a call replaces the call's fact from its valid time on",
-        |scenario, mut run| {
+    rule("decision_states", SECTION, "a decision that ends a call replaces the call's fact from its valid time on")
+        .test(|scenario, mut run| {
             let requested = run.record(request("book", &json!({"seat": 1}))).valid(10);
             scenario.send(&mut run, &requested)?.expect_applied()?;
             let decided = run.decision(requested.id(), "done", 1, None).valid(20);
             scenario.send(&mut run, &decided)?.expect_applied().needs("unclaimed_kind")?;
             scenario.facts(&run, 15)?.lists("/facts", "record_id", &[requested.id()])?;
             scenario.facts(&run, 25)?.lists("/facts", "record_id", &[decided.id()])
-        },
-    ),
+        }),
 ];
 
 /// Appends a turn that is valid from second 10 on, and its retraction from second `from` on.

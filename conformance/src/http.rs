@@ -2,8 +2,8 @@
 
 use super::client::Target;
 use super::{
-    Rule,
     payloads::{request, turn},
+    rule::{Rule, rule},
     run::Run,
     scenario::{Checked, Scenario},
 };
@@ -13,13 +13,13 @@ const SECTION: &str = "Reads";
 const RECORD: &str = "The record";
 
 pub(crate) const RULES: &[Rule] = &[
-    Rule::new("unknown_run", SECTION, "a run without applied records is not_found, 404", |scenario, run| {
+    rule("unknown_run", SECTION, "a run without applied records is not_found, 404").test(|scenario, run| {
         for path in ["", "/records", "/recovery", "/checkpoints/latest", "/facts"] {
             scenario.query_run(&run, path, &[])?.expect_problem(404, "not_found")?;
         }
         Ok(())
     }),
-    Rule::new("problem_details", SECTION, "an error is an RFC 9457 problem with a kind", |scenario, run| {
+    rule("problem_details", SECTION, "an error is an RFC 9457 problem with a kind").test(|scenario, run| {
         let errors = [
             scenario.get(Target::new("/v1/nothing"))?,
             scenario.get(Target::new("/v1/runs").with("limit", "many"))?,
@@ -37,10 +37,7 @@ pub(crate) const RULES: &[Rule] = &[
         }
         Ok(())
     }),
-    Rule::new(
-        "limits_refused",
-        SECTION,
-        "a limit of 0 or over 1000 is refused, not replaced by another limit",
+    rule("limits_refused", SECTION, "a limit of 0 or over 1000 is refused, not replaced by another limit").test(
         |scenario, _| {
             for limit in ["0", "1001"] {
                 scenario
@@ -50,10 +47,7 @@ pub(crate) const RULES: &[Rule] = &[
             Ok(())
         },
     ),
-    Rule::new(
-        "mangled_refused",
-        RECORD,
-        "an invalid record is refused, and no record of its request is appended",
+    rule("mangled_refused", RECORD, "an invalid record is refused, and no record of its request is appended").test(
         |scenario, mut run| {
             let (good, other) = (run.record(turn("a")).0, run.record(turn("b")).0);
             let with = |name: &str, value: Value| {
@@ -75,10 +69,7 @@ pub(crate) const RULES: &[Rule] = &[
             untouched(scenario, &run)
         },
     ),
-    Rule::new(
-        "check_appends_nothing",
-        RECORD,
-        "check=true returns the outcome of an append without appending",
+    rule("check_appends_nothing", RECORD, "check=true returns the outcome of an append without appending").test(
         |scenario, mut run| {
             let record = run.record(turn("a")).0.to_string();
             let target = Target::run(&run.id).path("/records").with("check", true);
@@ -86,52 +77,49 @@ pub(crate) const RULES: &[Rule] = &[
             untouched(scenario, &run)
         },
     ),
-    Rule::new("ids_bounded", RECORD, "an id has 1 to 1024 bytes", |scenario, mut run| {
+    rule("ids_bounded", RECORD, "an id has 1 to 1024 bytes").test(|scenario, mut run| {
         let record = run.record(turn("a")).with("record_id", "x".repeat(1025));
         scenario.body(&run, record.0.to_string())?.expect_problem(400, "invalid")?;
         let record = record.with("record_id", "x".repeat(1024));
         scenario.send(&mut run, &record)?.expect_applied().map(drop)
     }),
-    Rule::new(
+    rule(
         "record_id_required",
         RECORD,
         "a record without a record_id is refused, because a resend would be another record",
-        |scenario, mut run| {
-            let mut record = run.record(turn("a"));
-            if let Some(members) = record.0.as_object_mut() {
-                members.remove("record_id");
-            }
-            scenario.body(&run, record.0.to_string())?.expect_problem(400, "invalid")
-        },
-    ),
-    Rule::new("run_of_path", RECORD, "a record of another run than the path's is refused", |scenario, _| {
+    )
+    .test(|scenario, mut run| {
+        let mut record = run.record(turn("a"));
+        if let Some(members) = record.0.as_object_mut() {
+            members.remove("record_id");
+        }
+        scenario.body(&run, record.0.to_string())?.expect_problem(400, "invalid")
+    }),
+    rule("run_of_path", RECORD, "a record of another run than the path's is refused").test(|scenario, _| {
         let (run, mut other) = (scenario.run(), scenario.run());
         let record = other.record(turn("a"));
         scenario.body(&run, record.0.to_string())?.expect_problem(400, "invalid")
     }),
-    Rule::new("run_ids_encoded", RECORD, "a run id may be any text, percent-encoded in a path", |scenario, _| {
+    rule("run_ids_encoded", RECORD, "a run id may be any text, percent-encoded in a path").test(|scenario, _| {
         let mut run = Run::new(format!("{} a/b?c#d%41:\u{e9}\u{1f600}", scenario.prefix()));
         scenario.append(&mut run, turn("a"))?;
         scenario.head(&run)?.has("/run_id", run.id.as_str())?;
         scenario.query_run(&run, "/records", &[])?.ok()?.lists("/records", "run_id", &[&run.id])
     }),
-    Rule::new(
+    rule(
         "stale_typed",
         SECTION,
         "a wait that reaches its deadline is answered stale with the lag, never with old data",
-        |scenario, mut run| {
-            scenario.append(&mut run, turn("a"))?;
-            let (partition, offset) = run.last.unwrap_or_default();
-            let beyond = format!("at-least={partition}:{}", offset + 1_000_000);
-            let answer = scenario.get(Target::run(&run.id).with("consistency", beyond).with("deadline_ms", 50))?;
-            answer.expect_problem(503, "stale")?;
-            answer.check(answer.value_at("/lag").as_u64().is_some_and(|lag| lag > 0), "a lag over 0")
-        },
-    ),
-    Rule::new(
-        "default_is_latest",
-        SECTION,
-        "a query that names a run reads at latest by default",
+    )
+    .test(|scenario, mut run| {
+        scenario.append(&mut run, turn("a"))?;
+        let (partition, offset) = run.last.unwrap_or_default();
+        let beyond = format!("at-least={partition}:{}", offset + 1_000_000);
+        let answer = scenario.get(Target::run(&run.id).with("consistency", beyond).with("deadline_ms", 50))?;
+        answer.expect_problem(503, "stale")?;
+        answer.check(answer.value_at("/lag").as_u64().is_some_and(|lag| lag > 0), "a lag over 0")
+    }),
+    rule("default_is_latest", SECTION, "a query that names a run reads at latest by default").test(
         |scenario, mut run| {
             for number in 1..=3 {
                 scenario.append(&mut run, turn("a"))?;
@@ -140,10 +128,7 @@ pub(crate) const RULES: &[Rule] = &[
             Ok(())
         },
     ),
-    Rule::new(
-        "latest_of_lists",
-        SECTION,
-        "a list at latest includes everything appended before the query",
+    rule("latest_of_lists", SECTION, "a list at latest includes everything appended before the query").test(
         |scenario, _| {
             for _ in 0..3 {
                 let mut run = scenario.run();
@@ -153,10 +138,7 @@ pub(crate) const RULES: &[Rule] = &[
             Ok(())
         },
     ),
-    Rule::new(
-        "at_least_of_lists",
-        SECTION,
-        "a list at at-least=P:O includes the record at that position",
+    rule("at_least_of_lists", SECTION, "a list at at-least=P:O includes the record at that position").test(
         |scenario, _| {
             for _ in 0..3 {
                 let mut run = scenario.run();
@@ -167,7 +149,7 @@ pub(crate) const RULES: &[Rule] = &[
             Ok(())
         },
     ),
-    Rule::new("eventual_answers", SECTION, "a query at eventual is answered without waiting", |scenario, mut run| {
+    rule("eventual_answers", SECTION, "a query at eventual is answered without waiting").test(|scenario, mut run| {
         scenario.append(&mut run, turn("a"))?;
         let target = Target::run(&run.id).with("consistency", "eventual").with("deadline_ms", 0);
         let answer = scenario.get(target)?;
@@ -177,10 +159,7 @@ pub(crate) const RULES: &[Rule] = &[
         let wrong = Target::run(&run.id).with("consistency", "at_most");
         scenario.get(wrong)?.expect_problem(400, "usage")
     }),
-    Rule::new(
-        "masked",
-        SECTION,
-        "content is masked by its privacy class unless the query has raw=true",
+    rule("masked", SECTION, "content is masked by its privacy class unless the query has raw=true").test(
         |scenario, mut run| {
             let masked_record = run.record(turn("a")).with("privacy", "sensitive");
             scenario.send(&mut run, &masked_record)?.expect_applied()?;
@@ -192,10 +171,7 @@ pub(crate) const RULES: &[Rule] = &[
             scenario.query_run(&run, "/records", &[("raw", "true")])?.ok()?.has("/records/0/payload/content", "say a")
         },
     ),
-    Rule::new(
-        "lookup_whole",
-        SECTION,
-        "a lookup returns content unmasked, in every privacy class",
+    rule("lookup_whole", SECTION, "a lookup returns content unmasked, in every privacy class").test(
         |scenario, mut run| {
             let requested = run.record(request("book", &json!({"seat": 1}))).with("privacy", "secret");
             scenario.send(&mut run, &requested)?.expect_applied()?;

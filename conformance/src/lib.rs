@@ -17,7 +17,6 @@
 
 #![deny(missing_docs)]
 
-use run::Run;
 use scenario::{Checked, Finding, Scenario, Stop};
 use serde::Serialize;
 use std::{
@@ -42,38 +41,13 @@ mod past;
 mod payloads;
 mod places;
 mod recovery;
+mod rule;
 mod run;
 mod scenario;
 mod writers;
 
 pub use client::{Client, Error};
-
-/// One rule.
-#[derive(Debug)]
-pub struct Rule {
-    /// Unique, below 30 characters.
-    pub name: &'static str,
-    /// The section of `docs/spec.md` that states the rule.
-    pub section: &'static str,
-    /// The behaviour of a server that keeps the rule.
-    pub claim: &'static str,
-    /// Whether its scenario also changes the data of other runs of a partition. See [`Plan::partition_rules`].
-    pub of_partition: bool,
-    scenario: Steps,
-}
-
-/// The requests and checks of a rule. The run is new.
-type Steps = fn(&mut Scenario<'_>, Run) -> Checked;
-
-impl Rule {
-    const fn new(name: &'static str, section: &'static str, claim: &'static str, scenario: Steps) -> Self {
-        Self { name, section, claim, of_partition: false, scenario }
-    }
-
-    const fn of_partition(name: &'static str, section: &'static str, claim: &'static str, scenario: Steps) -> Self {
-        Self { name, section, claim, of_partition: true, scenario }
-    }
-}
+pub use rule::Rule;
 
 /// All rules in the order in which they run. The rules that drop or void data are the last.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {

@@ -2,8 +2,8 @@
 
 use super::client::Target;
 use super::{
-    Rule,
     payloads::{completed, lifecycle, request, turn},
+    rule::{Rule, rule},
     run::Run,
     scenario::{Answer, Checked, Needs, Scenario},
 };
@@ -12,10 +12,7 @@ use serde_json::{Value, json};
 const SECTION: &str = "Reads";
 
 pub(crate) const RULES: &[Rule] = &[
-    Rule::new(
-        "records_in_order",
-        SECTION,
-        "a timeline lists the applied records in log order, each with its numbers",
+    rule("records_in_order", SECTION, "a timeline lists the applied records in log order, each with its numbers").test(
         |scenario, mut run| {
             let turn_ids = turns(scenario, &mut run, 3)?;
             let answer = scenario.query_run(&run, "/records", &[])?.ok()?;
@@ -30,11 +27,8 @@ pub(crate) const RULES: &[Rule] = &[
             answer.has("/next_cursor", Value::Null)
         },
     ),
-    Rule::new(
-        "records_paged",
-        SECTION,
-        "a timeline's cursor stays valid while records are appended: no gap, no repeat",
-        |scenario, mut run| {
+    rule("records_paged", SECTION, "a timeline's cursor stays valid while records are appended: no gap, no repeat")
+        .test(|scenario, mut run| {
             let mut turn_ids = turns(scenario, &mut run, 5)?;
             let mut page = scenario.query_run(&run, "/records", &[("limit", "2")])?.ok()?;
             turn_ids.extend(turns(scenario, &mut run, 1)?);
@@ -48,12 +42,8 @@ pub(crate) const RULES: &[Rule] = &[
                 page = scenario.query_run(&run, "/records", &[("limit", "2"), ("cursor", &next)])?.ok()?;
             }
             page.check(listed_ids == turn_ids, format!("{turn_ids:?} over all pages, not {listed_ids:?}"))
-        },
-    ),
-    Rule::new(
-        "records_newest_first",
-        SECTION,
-        "a timeline can be read newest first, page by page",
+        }),
+    rule("records_newest_first", SECTION, "a timeline can be read newest first, page by page").test(
         |scenario, mut run| {
             let turn_ids = turns(scenario, &mut run, 3)?;
             let page = scenario.query_run(&run, "/records", &[("order", "desc"), ("limit", "2")])?.ok()?;
@@ -66,7 +56,7 @@ pub(crate) const RULES: &[Rule] = &[
             page.has("/next_cursor", Value::Null)
         },
     ),
-    Rule::new("runs_in_order", SECTION, "runs are listed by id, page by page", |scenario, _| {
+    rule("runs_in_order", SECTION, "runs are listed by id, page by page").test(|scenario, _| {
         let mut runs = [scenario.run(), scenario.run(), scenario.run()];
         for at in [2, 0, 1] {
             scenario.append(&mut runs[at], turn("a"))?;
@@ -79,7 +69,7 @@ pub(crate) const RULES: &[Rule] = &[
         page.lists("/runs", "run_id", &[&runs[2].id])?;
         page.has("/next_cursor", Value::Null)
     }),
-    Rule::new("runs_by_status", SECTION, "runs are listed by status", |scenario, _| {
+    rule("runs_by_status", SECTION, "runs are listed by status").test(|scenario, _| {
         let (mut open, mut ended) = (scenario.run(), scenario.run());
         scenario.append(&mut open, turn("a"))?;
         there(scenario, &open)?;
@@ -89,10 +79,7 @@ pub(crate) const RULES: &[Rule] = &[
         listed(scenario, &ended, &[("status", "open")])?.lists("/runs", "run_id", &[&open.id])?;
         listed(scenario, &ended, &[("status", "completed")])?.lists("/runs", "run_id", &[])
     }),
-    Rule::new(
-        "recovery_paged",
-        SECTION,
-        "all pages of a recovery show the same state of the run",
+    rule("recovery_paged", SECTION, "all pages of a recovery show the same state of the run").test(
         |scenario, mut run| {
             let request_ids =
                 [call(scenario, &mut run, 1)?, call(scenario, &mut run, 2)?, call(scenario, &mut run, 3)?];
@@ -121,10 +108,7 @@ pub(crate) const RULES: &[Rule] = &[
             )
         },
     ),
-    Rule::new(
-        "tail_in_order",
-        SECTION,
-        "a tail sends a run's records in order, each with its cursor",
+    rule("tail_in_order", SECTION, "a tail sends a run's records in order, each with its cursor").test(
         |scenario, mut run| {
             let turn_ids = turns(scenario, &mut run, 3)?;
             let (answer, events) = tail(scenario, &run, "beginning")?;
@@ -136,7 +120,7 @@ pub(crate) const RULES: &[Rule] = &[
             answer.check(events.is_empty(), "no event after the end")
         },
     ),
-    Rule::new("tail_goes_on", SECTION, "a tail resumes after a cursor, without gap or repeat", |scenario, mut run| {
+    rule("tail_goes_on", SECTION, "a tail resumes after a cursor, without gap or repeat").test(|scenario, mut run| {
         let turn_ids = turns(scenario, &mut run, 3)?;
         let (answer, events) = tail(scenario, &run, "beginning")?;
         let Some((cursor, _)) = events.get(1) else { return Err(answer.failure("three events")) };
@@ -146,22 +130,22 @@ pub(crate) const RULES: &[Rule] = &[
         let expected = [&turn_ids[2..], &more[..]].concat();
         answer.check(ids(&lines) == expected, format!("events of {expected:?}"))
     }),
-    Rule::new(
+    rule(
         "tail_follows",
         SECTION,
         "a tail sends records that are appended later, also of a run that does not exist yet",
-        |scenario, mut run| {
-            let mut tail = scenario.open_tail(&run)?;
-            for message_id in ["a", "b", "c"] {
-                let id = scenario.append(&mut run, turn(message_id))?;
-                let line = scenario.next(&mut tail)?;
-                let head = scenario.head(&run)?;
-                head.check(line["record_id"] == id, format!("{id} as the next line of the tail, not {line}"))?;
-            }
-            Ok(())
-        },
-    ),
-    Rule::new("cursors_refused", SECTION, "a cursor of another query is refused", |scenario, _| {
+    )
+    .test(|scenario, mut run| {
+        let mut tail = scenario.open_tail(&run)?;
+        for message_id in ["a", "b", "c"] {
+            let id = scenario.append(&mut run, turn(message_id))?;
+            let line = scenario.next(&mut tail)?;
+            let head = scenario.head(&run)?;
+            head.check(line["record_id"] == id, format!("{id} as the next line of the tail, not {line}"))?;
+        }
+        Ok(())
+    }),
+    rule("cursors_refused", SECTION, "a cursor of another query is refused").test(|scenario, _| {
         let (mut one, mut other) = (scenario.run(), scenario.run());
         turns(scenario, &mut one, 2)?;
         turns(scenario, &mut other, 2)?;

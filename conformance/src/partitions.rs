@@ -2,8 +2,8 @@
 
 use super::client::Target;
 use super::{
-    Rule,
     payloads::{checkpoint, completed, failed, message, proposal, turn},
+    rule::{Rule, partition_rule},
     run::Run,
     scenario::{Checked, Needs, Scenario},
 };
@@ -14,7 +14,7 @@ const SECTION: &str = "Retention";
 const FUTURE: &str = "2999-01-01T00:00:00Z";
 
 pub(crate) const RULES: &[Rule] = &[
-    Rule::of_partition("retention", SECTION, "a horizon drops content and keeps statuses", |scenario, mut run| {
+    partition_rule("retention", SECTION, "a horizon drops content and keeps statuses").test(|scenario, mut run| {
         let request_id = scenario.pending(&mut run)?;
         scenario.append(&mut run, completed(&request_id, &json!("done")))?;
         let horizon = retain(scenario, &mut run, "tool_call_completed", FUTURE)?;
@@ -24,10 +24,7 @@ pub(crate) const RULES: &[Rule] = &[
         call.has("/dropped/0/dropped", horizon)?;
         call.has("/arguments", json!({"seat": 1}))
     }),
-    Rule::of_partition(
-        "retention_in_front",
-        SECTION,
-        "a record after a horizon keeps its content",
+    partition_rule("retention_in_front", SECTION, "a record after a horizon keeps its content").test(
         |scenario, mut run| {
             scenario.append(&mut run, turn("a"))?;
             retain(scenario, &mut run, "conversation_turn", FUTURE)?;
@@ -36,22 +33,15 @@ pub(crate) const RULES: &[Rule] = &[
             answer.has("/records/1/payload/content", "say b")
         },
     ),
-    Rule::of_partition(
-        "retention_until",
-        SECTION,
-        "a record that was appended after the horizon's time keeps its content",
-        |scenario, mut run| {
+    partition_rule("retention_until", SECTION, "a record that was appended after the horizon's time keeps its content")
+        .test(|scenario, mut run| {
             let request_id = scenario.pending(&mut run)?;
             scenario.append(&mut run, failed(&request_id, "no seats"))?;
             retain(scenario, &mut run, "tool_call_failed", "1990-01-01T00:00:00Z")?;
             let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
             call.has("/error/message", "no seats")
-        },
-    ),
-    Rule::of_partition(
-        "retention_of_messages",
-        SECTION,
-        "a checkpoint whose messages were dropped is not returned",
+        }),
+    partition_rule("retention_of_messages", SECTION, "a checkpoint whose messages were dropped is not returned").test(
         |scenario, mut run| {
             let own = message("hello");
             scenario.append(&mut run, checkpoint("first", 0, std::slice::from_ref(&own)))?;
@@ -67,23 +57,23 @@ pub(crate) const RULES: &[Rule] = &[
             scenario.query_run(&run, "/checkpoints/latest", &[])?.expect_problem(404, "not_found")
         },
     ),
-    Rule::of_partition(
+    partition_rule(
         "retention_furthest",
         SECTION,
         "if several horizons drop a payload, the answer names the one with the latest time",
-        |scenario, mut run| {
-            scenario.append(&mut run, proposal("p", "pending"))?;
-            retain(scenario, &mut run, "code_edit_proposal", "2997-01-01T00:00:00Z")?;
-            let furthest = retain(scenario, &mut run, "code_edit_proposal", FUTURE)?;
-            retain(scenario, &mut run, "code_edit_proposal", "2998-01-01T00:00:00Z")?;
-            let shown = scenario.query_run(&run, "/records", &[("raw", "true")])?.ok()?;
-            shown
-                .check(shown.value_at("/records/0/payload/dropped").is_object(), "a dropped payload")
-                .needs("retention")?;
-            shown.has("/records/0/payload", json!({"dropped": furthest}))
-        },
-    ),
-    Rule::of_partition("skip_voids", "The record", "a skip voids the record for every reader", |scenario, mut run| {
+    )
+    .test(|scenario, mut run| {
+        scenario.append(&mut run, proposal("p", "pending"))?;
+        retain(scenario, &mut run, "code_edit_proposal", "2997-01-01T00:00:00Z")?;
+        let furthest = retain(scenario, &mut run, "code_edit_proposal", FUTURE)?;
+        retain(scenario, &mut run, "code_edit_proposal", "2998-01-01T00:00:00Z")?;
+        let shown = scenario.query_run(&run, "/records", &[("raw", "true")])?.ok()?;
+        shown
+            .check(shown.value_at("/records/0/payload/dropped").is_object(), "a dropped payload")
+            .needs("retention")?;
+        shown.has("/records/0/payload", json!({"dropped": furthest}))
+    }),
+    partition_rule("skip_voids", "The record", "a skip voids the record for every reader").test(|scenario, mut run| {
         scenario.append(&mut run, turn("a"))?;
         let (partition, offset) = run.last.unwrap_or_default();
         let body = json!({"partition": partition, "offset": offset, "who": "conformance", "why": "to see"});

@@ -1,8 +1,8 @@
 //! Reads as of a position: the run's state after the record at that position.
 
 use super::{
-    Rule,
     payloads::{checkpoint, completed, message, turn},
+    rule::{Rule, rule},
     run::Run,
     scenario::{Checked, Needs, Scenario},
 };
@@ -11,11 +11,8 @@ use serde_json::json;
 const SECTION: &str = "Reads";
 
 pub(crate) const RULES: &[Rule] = &[
-    Rule::new(
-        "lookup_as_of",
-        SECTION,
-        "a lookup as of a position includes the record at that position and no later one",
-        |scenario, run| {
+    rule("lookup_as_of", SECTION, "a lookup as of a position includes the record at that position and no later one")
+        .test(|scenario, run| {
             let (run, request_id, places) = call(scenario, run)?;
             for (place, status) in places.iter().zip(["pending", "completed"]) {
                 let query = [("tool", "book"), ("args", r#"{"seat":1}"#), ("as_of", place)];
@@ -25,9 +22,8 @@ pub(crate) const RULES: &[Rule] = &[
                 call.has("/status", status)?;
             }
             Ok(())
-        },
-    ),
-    Rule::new("recovery_as_of", SECTION, "a recovery as of a position does too", |scenario, run| {
+        }),
+    rule("recovery_as_of", SECTION, "a recovery as of a position does too").test(|scenario, run| {
         let (run, _, places) = call(scenario, run)?;
         for (place, (pending, next)) in places.iter().zip([(1, 3), (0, 4)]) {
             let answer = scenario.query_run(&run, "/recovery", &[("as_of", place)])?.ok()?;
@@ -36,7 +32,7 @@ pub(crate) const RULES: &[Rule] = &[
         }
         Ok(())
     }),
-    Rule::new("checkpoint_as_of", SECTION, "the latest checkpoint as of a position does too", |scenario, mut run| {
+    rule("checkpoint_as_of", SECTION, "the latest checkpoint as of a position does too").test(|scenario, mut run| {
         scenario.append(&mut run, turn("a"))?;
         let mut places = Vec::new();
         for (id, covers) in [("first", 0), ("second", 1)] {
@@ -49,21 +45,18 @@ pub(crate) const RULES: &[Rule] = &[
         }
         Ok(())
     }),
-    Rule::new("records_as_of", SECTION, "a timeline as of a position does too", |scenario, run| {
+    rule("records_as_of", SECTION, "a timeline as of a position does too").test(|scenario, run| {
         let (run, _, [at_request, _]) = call(scenario, run)?;
         let answer = scenario.query_run(&run, "/records", &[("as_of", &at_request)])?.ok()?;
         answer.lists("/records", "payload_type", &["conversation_turn", "tool_call_requested"])
     }),
-    Rule::new("unknown_as_of", SECTION, "a run is unknown as of a position before it", |scenario, mut run| {
+    rule("unknown_as_of", SECTION, "a run is unknown as of a position before it").test(|scenario, mut run| {
         scenario.append(&mut run, turn("a"))?;
         let (partition, offset) = run.last.unwrap_or_default();
         let place = format!("{partition}:{}", offset.saturating_sub(1));
         scenario.query_run(&run, "/facts", &[("as_of", &place)])?.expect_problem(404, "not_found")
     }),
-    Rule::new(
-        "partition_as_of",
-        SECTION,
-        "a position of another partition than the run's is refused",
+    rule("partition_as_of", SECTION, "a position of another partition than the run's is refused").test(
         |scenario, mut run| {
             scenario.append(&mut run, turn("a"))?;
             let (partition, _) = run.last.unwrap_or_default();

@@ -2,18 +2,15 @@
 
 use super::client::Target;
 use super::{
-    Rule,
     payloads::{checkpoint, message, proposal, prune, turn, write_back},
+    rule::{Rule, rule},
     scenario::Needs,
 };
 use runlog_schemas::{id::RunId, partition::partition_of};
 use serde_json::json;
 
 pub(crate) const RULES: &[Rule] = &[
-    Rule::new(
-        "journal_told",
-        "A journal",
-        "a server reports topic, journal id and partition count",
+    rule("journal_told", "A journal", "a server reports topic, journal id and partition count").test(
         |scenario, mut run| {
             let record = run.record(turn("a"));
             let sent = scenario.send(&mut run, &record)?.expect_applied()?;
@@ -26,11 +23,8 @@ pub(crate) const RULES: &[Rule] = &[
             answer.has("/topic", sent.value_at("/position/topic").clone())
         },
     ),
-    Rule::new(
-        "partition_of_run",
-        "The parts",
-        "a run's partition is murmur2(run_id) mod the journal's partition count",
-        |scenario, _| {
+    rule("partition_of_run", "The parts", "a run's partition is murmur2(run_id) mod the journal's partition count")
+        .test(|scenario, _| {
             let journal = scenario.get(Target::new("/v1/journal"))?.ok()?;
             let count =
                 journal.value_at("/partitions").as_u64().and_then(|count| u32::try_from(count).ok()).unwrap_or(1);
@@ -42,13 +36,9 @@ pub(crate) const RULES: &[Rule] = &[
                 sent.has("/position/partition", partition_of(run_id, count).get())?;
             }
             Ok(())
-        },
-    ),
-    Rule::new(
-        "one_partition",
-        "The parts",
-        "all records of a run are in one partition, in the order of their offsets",
-        |scenario, mut run| {
+        }),
+    rule("one_partition", "The parts", "all records of a run are in one partition, in the order of their offsets")
+        .test(|scenario, mut run| {
             let mut before = None;
             for id in ["a", "b", "c"] {
                 let record = run.record(turn(id));
@@ -59,9 +49,8 @@ pub(crate) const RULES: &[Rule] = &[
                 before = Some(place);
             }
             Ok(())
-        },
-    ),
-    Rule::new("unnumbered_take_none", "The record", "unnumbered kinds consume no journal_seq", |scenario, mut run| {
+        }),
+    rule("unnumbered_take_none", "The record", "unnumbered kinds consume no journal_seq").test(|scenario, mut run| {
         scenario.append(&mut run, turn("a"))?;
         for unnumbered in [
             checkpoint("c", 1, &[message("hello")]),
@@ -75,17 +64,14 @@ pub(crate) const RULES: &[Rule] = &[
         }
         Ok(())
     }),
-    Rule::new("next_numbers", "Judgement", "a run reports its next journal_seq and writer_seq", |scenario, mut run| {
+    rule("next_numbers", "Judgement", "a run reports its next journal_seq and writer_seq").test(|scenario, mut run| {
         scenario.append(&mut run, turn("a"))?;
         scenario.append(&mut run, checkpoint("c", 1, &[message("hello")]))?;
         let head = scenario.head(&run)?;
         head.has("/next_journal_seq", 2)?;
         head.has("/next_writer_seq", 3)
     }),
-    Rule::new(
-        "hash_of_applied",
-        "The record",
-        "the run hash changes with every applied record, and only then",
+    rule("hash_of_applied", "The record", "the run hash changes with every applied record, and only then").test(
         |scenario, mut run| {
             let first = run.record(turn("a"));
             scenario.send(&mut run, &first)?.expect_applied()?;
@@ -100,17 +86,14 @@ pub(crate) const RULES: &[Rule] = &[
             after.check(after.value_at("/hash") != before.value_at("/hash"), "another hash after another record")
         },
     ),
-    Rule::new("unknown_members", "The record", "unknown members belong to a record's content", |scenario, mut run| {
+    rule("unknown_members", "The record", "unknown members belong to a record's content").test(|scenario, mut run| {
         let record = run.record(turn("a")).with("x_of_the_host", json!({"deep": [1, "two"]}));
         let first = scenario.send(&mut run, &record)?.expect_applied()?;
         scenario.send(&mut run, &record)?.expect_repeat(&first).needs("repeat_of_applied")?;
         let other = record.with("x_of_the_host", json!({"deep": [1, "three"]}));
         scenario.send(&mut run, &other)?.expect_refused("conflict").needs("conflict_id").map(drop)
     }),
-    Rule::new(
-        "outcome_by_position",
-        "Judgement",
-        "the outcome of an append is found by its position",
+    rule("outcome_by_position", "Judgement", "the outcome of an append is found by its position").test(
         |scenario, mut run| {
             let record = run.record(turn("a"));
             let sent = scenario.send(&mut run, &record)?.expect_applied()?;
@@ -127,7 +110,7 @@ pub(crate) const RULES: &[Rule] = &[
             answer.has("/reason", "gap")
         },
     ),
-    Rule::new("outcome_by_id", "Judgement", "the outcome of a record is found by its id", |scenario, mut run| {
+    rule("outcome_by_id", "Judgement", "the outcome of a record is found by its id").test(|scenario, mut run| {
         let record = run.record(turn("a"));
         let sent = scenario.send(&mut run, &record)?.expect_applied()?;
         let answer = scenario.query_run(&run, "/outcome", &[("record_id", record.id())])?.ok()?;

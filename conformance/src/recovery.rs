@@ -1,22 +1,19 @@
 //! `recover`: the answer for a process that resumes a run.
 
 use super::{
-    Rule,
     payloads::{
         approval_requested, checkpoint, completed, effect_intent, lifecycle, message, request, run_message, turn, wake,
         write_back,
     },
+    rule::{Rule, rule},
 };
 use serde_json::json;
 
 const SECTION: &str = "Reads";
 
 pub(crate) const RULES: &[Rule] = &[
-    Rule::new(
-        "recovery_of_run",
-        SECTION,
-        "a recovery reports the run's status, numbers, epoch, writer, hash and position",
-        |scenario, mut run| {
+    rule("recovery_of_run", SECTION, "a recovery reports the run's status, numbers, epoch, writer, hash and position")
+        .test(|scenario, mut run| {
             scenario.append(&mut run, turn("a"))?;
             scenario.append(&mut run, checkpoint("c", 1, &[message("hello")]))?;
             let (head, recovery) = (scenario.head(&run)?, scenario.recovery(&run)?);
@@ -27,12 +24,8 @@ pub(crate) const RULES: &[Rule] = &[
                 recovery.has(&pointer, head.value_at(&pointer).clone())?;
             }
             recovery.has("/run_id", run.id.as_str())
-        },
-    ),
-    Rule::new(
-        "recovery_checkpoint",
-        SECTION,
-        "a recovery has the latest checkpoint, with its messages if full=true",
+        }),
+    rule("recovery_checkpoint", SECTION, "a recovery has the latest checkpoint, with its messages if full=true").test(
         |scenario, mut run| {
             scenario.append(&mut run, turn("a"))?;
             scenario.recovery(&run)?.has("/checkpoint", serde_json::Value::Null)?;
@@ -44,7 +37,7 @@ pub(crate) const RULES: &[Rule] = &[
             full.has("/checkpoint/messages", vec![message("hello")])
         },
     ),
-    Rule::new("recovery_after", SECTION, "a recovery counts the records after its checkpoint", |scenario, mut run| {
+    rule("recovery_after", SECTION, "a recovery counts the records after its checkpoint").test(|scenario, mut run| {
         scenario.append(&mut run, turn("a"))?;
         scenario.recovery(&run)?.has("/records_after", 1)?;
         scenario.append(&mut run, checkpoint("c", 1, &[message("hello")]))?;
@@ -53,10 +46,7 @@ pub(crate) const RULES: &[Rule] = &[
         scenario.append(&mut run, turn("c"))?;
         scenario.recovery(&run)?.has("/records_after", 2)
     }),
-    Rule::new(
-        "recovery_completed",
-        SECTION,
-        "ended calls are listed in the order of their requests",
+    rule("recovery_completed", SECTION, "ended calls are listed in the order of their requests").test(
         |scenario, mut run| {
             let one = scenario.append(&mut run, request("book", &json!({"seat": 1})))?;
             let two = scenario.append(&mut run, request("book", &json!({"seat": 2})))?;
@@ -70,10 +60,7 @@ pub(crate) const RULES: &[Rule] = &[
             recovery.has("/completed/0/occurrence", 1)
         },
     ),
-    Rule::new(
-        "recovery_pending",
-        SECTION,
-        "pending calls and effects are listed, also if a checkpoint covers them",
+    rule("recovery_pending", SECTION, "pending calls and effects are listed, also if a checkpoint covers them").test(
         |scenario, mut run| {
             let call = scenario.pending(&mut run)?;
             scenario.append(&mut run, effect_intent("e"))?;
@@ -84,10 +71,7 @@ pub(crate) const RULES: &[Rule] = &[
             recovery.has("/pending/0/journal_seq", 1)
         },
     ),
-    Rule::new(
-        "keys_told",
-        SECTION,
-        "pending and ended calls are listed with their idempotency key",
+    rule("keys_told", SECTION, "pending and ended calls are listed with their idempotency key").test(
         |scenario, mut run| {
             for (seat, key) in [(1, "key-1"), (2, "key-2")] {
                 let requested = run.record(request("book", &json!({"seat": seat}))).with("idempotency_key", key);
@@ -101,10 +85,7 @@ pub(crate) const RULES: &[Rule] = &[
             recovery.lists("/pending", "idempotency_key", &["key-2"])
         },
     ),
-    Rule::new(
-        "recovery_open",
-        SECTION,
-        "open approvals, wakes, messages and write-backs are listed",
+    rule("recovery_open", SECTION, "open approvals, wakes, messages and write-backs are listed").test(
         |scenario, mut run| {
             let payloads = [
                 approval_requested(&run.id, "a"),
@@ -122,10 +103,7 @@ pub(crate) const RULES: &[Rule] = &[
             Ok(())
         },
     ),
-    Rule::new(
-        "resumable_ended",
-        SECTION,
-        "a run that ended is not resumable, and reason is a text",
+    rule("resumable_ended", SECTION, "a run that ended is not resumable, and reason is a text").test(
         |scenario, mut run| {
             scenario.append(&mut run, lifecycle("completed"))?;
             let recovery = scenario.recovery(&run)?;
@@ -133,21 +111,14 @@ pub(crate) const RULES: &[Rule] = &[
             recovery.check(recovery.value_at("/reason").is_string(), "a reason")
         },
     ),
-    Rule::new(
-        "resumable_unsafe",
-        SECTION,
-        "a run with a reconcile_required effect is not resumable, and reason is a text",
-        |scenario, mut run| {
+    rule("resumable_unsafe", SECTION, "a run with a reconcile_required effect is not resumable, and reason is a text")
+        .test(|scenario, mut run| {
             scenario.pending(&mut run)?;
             let recovery = scenario.recovery(&run)?;
             recovery.has("/resumable", false)?;
             recovery.check(recovery.value_at("/reason").is_string(), "a reason")
-        },
-    ),
-    Rule::new(
-        "resumable",
-        SECTION,
-        "a run whose pending effects are all retry_safe is resumable",
+        }),
+    rule("resumable", SECTION, "a run whose pending effects are all retry_safe is resumable").test(
         |scenario, mut run| {
             scenario.append(&mut run, turn("a"))?;
             let recovery = scenario.recovery(&run)?;

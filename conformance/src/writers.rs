@@ -1,16 +1,17 @@
 //! One writer per run: claims, the writer that answers report, and numbers that the server fills in.
 
 use super::client::Target;
-use super::{Rule, payloads::turn, scenario::Needs};
+use super::{
+    payloads::turn,
+    rule::{Rule, rule},
+    scenario::Needs,
+};
 use serde_json::{Value, json};
 
 const SECTION: &str = "One writer per run";
 
 pub(crate) const RULES: &[Rule] = &[
-    Rule::new(
-        "claim_applied",
-        SECTION,
-        "a claim of the next epoch takes the run over; writer_seq restarts at 1",
+    rule("claim_applied", SECTION, "a claim of the next epoch takes the run over; writer_seq restarts at 1").test(
         |scenario, mut run| {
             scenario.append(&mut run, turn("a"))?;
             scenario.claim(&mut run, "one")?;
@@ -23,10 +24,7 @@ pub(crate) const RULES: &[Rule] = &[
             scenario.append(&mut run, turn("c")).map(drop)
         },
     ),
-    Rule::new(
-        "claim_lost",
-        SECTION,
-        "only the first claim of the next epoch wins; every other claim is fenced",
+    rule("claim_lost", SECTION, "only the first claim of the next epoch wins; every other claim is fenced").test(
         |scenario, mut run| {
             let early = run.claim("early", 2);
             scenario.send(&mut run, &early)?.expect_refused("fenced")?;
@@ -36,15 +34,12 @@ pub(crate) const RULES: &[Rule] = &[
             scenario.head(&run)?.has("/writer_id", "one")
         },
     ),
-    Rule::new("claim_reuses_id", "Judgement", "a claim with a known record_id is a conflict", |scenario, mut run| {
+    rule("claim_reuses_id", "Judgement", "a claim with a known record_id is a conflict").test(|scenario, mut run| {
         let id = scenario.append(&mut run, turn("a"))?;
         let claim = run.claim("one", 1).with("record_id", id);
         scenario.send(&mut run, &claim)?.expect_refused("conflict").map(drop)
     }),
-    Rule::new(
-        "claim_served",
-        SECTION,
-        "a server claims for a client and returns writer, epoch, next number and hash",
+    rule("claim_served", SECTION, "a server claims for a client and returns writer, epoch, next number and hash").test(
         |scenario, mut run| {
             scenario.append(&mut run, turn("a"))?;
             let body = json!({"claimed_by": "conformance"}).to_string();
@@ -57,30 +52,27 @@ pub(crate) const RULES: &[Rule] = &[
             claim.has("/hash", head.value_at("/hash").clone())
         },
     ),
-    Rule::new(
+    rule(
         "claim_resent",
         SECTION,
         "a claim sent again with its record_id is made once, and is claim_lost after a later claim",
-        |scenario, mut run| {
-            let target = || Target::run(&run.id).path("/claims");
-            let body = json!({"record_id": "named", "writer_id": "one"}).to_string();
-            let first = scenario.post(target(), body.clone())?.ok().needs("claim_applied")?;
-            first.has("/writer_id", "one")?;
-            first.has("/epoch", 1)?;
-            let again = scenario.post(target(), body.clone())?.ok()?;
-            again.has("/writer_id", "one")?;
-            again.has("/epoch", 1)?;
-            again.has("/position", first.value_at("/position").clone())?;
-            scenario.post(target(), json!({"record_id": "another"}).to_string())?.ok()?.has("/epoch", 2)?;
-            let late = scenario.post(target(), body)?;
-            run.note_position(&late);
-            late.expect_problem(409, "claim_lost")
-        },
-    ),
-    Rule::new(
-        "claim_only_if",
-        SECTION,
-        "a claim whose only_if names another hash than the run's is a conflict",
+    )
+    .test(|scenario, mut run| {
+        let target = || Target::run(&run.id).path("/claims");
+        let body = json!({"record_id": "named", "writer_id": "one"}).to_string();
+        let first = scenario.post(target(), body.clone())?.ok().needs("claim_applied")?;
+        first.has("/writer_id", "one")?;
+        first.has("/epoch", 1)?;
+        let again = scenario.post(target(), body.clone())?.ok()?;
+        again.has("/writer_id", "one")?;
+        again.has("/epoch", 1)?;
+        again.has("/position", first.value_at("/position").clone())?;
+        scenario.post(target(), json!({"record_id": "another"}).to_string())?.ok()?.has("/epoch", 2)?;
+        let late = scenario.post(target(), body)?;
+        run.note_position(&late);
+        late.expect_problem(409, "claim_lost")
+    }),
+    rule("claim_only_if", SECTION, "a claim whose only_if names another hash than the run's is a conflict").test(
         |scenario, mut run| {
             scenario.append(&mut run, turn("a"))?;
             let read = scenario.head(&run)?.value_at("/hash").clone();
@@ -93,7 +85,7 @@ pub(crate) const RULES: &[Rule] = &[
             scenario.post(target(), claim(head.value_at("/hash")))?.ok().needs("claim_applied")?.has("/epoch", 1)
         },
     ),
-    Rule::new("read_back_writer", SECTION, "an outcome reports the run's current writer", |scenario, mut run| {
+    rule("read_back_writer", SECTION, "an outcome reports the run's current writer").test(|scenario, mut run| {
         scenario.claim(&mut run, "one")?;
         let id = scenario.append(&mut run, turn("a"))?;
         scenario.claim(&mut run, "two")?;
@@ -102,11 +94,8 @@ pub(crate) const RULES: &[Rule] = &[
         answer.has("/epoch", 2)?;
         answer.has("/writer_id", "two")
     }),
-    Rule::new(
-        "record_writer",
-        SECTION,
-        "an outcome reports the writer of the record, or of the record that it repeats",
-        |scenario, mut run| {
+    rule("record_writer", SECTION, "an outcome reports the writer of the record, or of the record that it repeats")
+        .test(|scenario, mut run| {
             scenario.claim(&mut run, "one")?;
             let record = run.record(turn("a"));
             scenario.send(&mut run, &record)?.expect_applied()?;
@@ -122,12 +111,8 @@ pub(crate) const RULES: &[Rule] = &[
                 answer.has("/record_writer/epoch", 1)?;
             }
             Ok(())
-        },
-    ),
-    Rule::new(
-        "append_reads_back",
-        SECTION,
-        "an append at latest reports the run's current writer",
+        }),
+    rule("append_reads_back", SECTION, "an append at latest reports the run's current writer").test(
         |scenario, mut run| {
             scenario.claim(&mut run, "one")?;
             let record = run.record(turn("a"));
@@ -145,11 +130,8 @@ pub(crate) const RULES: &[Rule] = &[
             Ok(())
         },
     ),
-    Rule::new(
-        "writer_not_filled_in",
-        SECTION,
-        "the server does not fill in the run's writer for a record without one",
-        |scenario, mut run| {
+    rule("writer_not_filled_in", SECTION, "the server does not fill in the run's writer for a record without one")
+        .test(|scenario, mut run| {
             scenario.claim(&mut run, "one")?;
             let mut record = run.record(turn("a"));
             if let Some(members) = record.0.as_object_mut() {
@@ -157,12 +139,8 @@ pub(crate) const RULES: &[Rule] = &[
                 members.remove("writer_epoch");
             }
             scenario.send(&mut run, &record)?.expect_refused("fenced").needs("fenced_writer").map(drop)
-        },
-    ),
-    Rule::new(
-        "numbers_filled_in",
-        "The record",
-        "the server fills in the next numbers if a client omits them",
+        }),
+    rule("numbers_filled_in", "The record", "the server fills in the next numbers if a client omits them").test(
         |scenario, mut run| {
             for (id, number) in [("a", 1), ("b", 2)] {
                 let mut record = run.record(turn(id));
@@ -178,20 +156,20 @@ pub(crate) const RULES: &[Rule] = &[
             Ok(())
         },
     ),
-    Rule::new(
+    rule(
         "renumbered",
         "Judgement",
         "a record refused for its number and sent again without one gets the next number and is applied once",
-        |scenario, mut run| {
-            scenario.append(&mut run, turn("a"))?;
-            scenario.append(&mut run, turn("z"))?;
-            // The writer_seq is consumed, as if another server had assigned it to another record.
-            let lost = run.record(turn("b")).with("writer_seq", 1);
-            scenario.send(&mut run, &lost)?.expect_refused("conflict").needs("conflict_number")?;
-            let again = lost.with("writer_seq", Value::Null).with("journal_seq", Value::Null);
-            let applied = scenario.send(&mut run, &again)?.expect_applied().needs("numbers_filled_in")?;
-            scenario.send(&mut run, &again)?.expect_repeat(&applied).needs("repeat_of_applied")?;
-            scenario.head(&run)?.has("/records", 3)
-        },
-    ),
+    )
+    .test(|scenario, mut run| {
+        scenario.append(&mut run, turn("a"))?;
+        scenario.append(&mut run, turn("z"))?;
+        // The writer_seq is consumed, as if another server had assigned it to another record.
+        let lost = run.record(turn("b")).with("writer_seq", 1);
+        scenario.send(&mut run, &lost)?.expect_refused("conflict").needs("conflict_number")?;
+        let again = lost.with("writer_seq", Value::Null).with("journal_seq", Value::Null);
+        let applied = scenario.send(&mut run, &again)?.expect_applied().needs("numbers_filled_in")?;
+        scenario.send(&mut run, &again)?.expect_repeat(&applied).needs("repeat_of_applied")?;
+        scenario.head(&run)?.has("/records", 3)
+    }),
 ];

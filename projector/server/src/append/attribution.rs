@@ -4,11 +4,11 @@
 //! there: `PRINCIPAL`, or `PRINCIPAL (the client's text)`. A principal has neither spaces nor parentheses. So the text
 //! up to the first space is the principal, and a client cannot pass off its own text as one.
 
-use crate::appends::approves;
 use runlog_projector::index::principal::Proofs;
 use runlog_schemas::{
     id::ContentHash,
-    payload::Payload,
+    judge::lifecycle::LifecycleStatus,
+    payload::{Payload, PayloadType},
     record::{JournalRecord, RecordKind},
 };
 
@@ -71,6 +71,15 @@ pub(super) fn names_principal(record: &JournalRecord) -> bool {
         _ => false,
     };
     of_batch || facts.principal.is_some() || facts.principal_proof.is_some() || facts.approver.is_some()
+}
+
+/// Whether a record gives an approval. Checks its facts, as the judge does: the payload may be stored elsewhere or
+/// encrypted.
+pub(crate) fn approves(record: &JournalRecord) -> bool {
+    let facts = &record.body.facts;
+    let status = facts.status.as_deref().and_then(|status| status.parse().ok());
+    facts.payload_type == PayloadType::Approval
+        && matches!(status, Some(LifecycleStatus::Approved | LifecycleStatus::ApprovedForSession))
 }
 
 #[cfg(test)]

@@ -1,18 +1,21 @@
-//! The query parameters that a handler takes, by the types of its arguments.
+//! The query parameters and the answer of a handler, by its types.
 
 use super::{
     app::App,
     body::Text,
     multi_query::{CORRELATION, WithCorrelation},
+    problem::Refusal,
 };
 use axum::{
+    Json,
     extract::{Path, Query, Request},
     http::HeaderMap,
+    response::{Response, Sse},
 };
-use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
+use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::Value;
 
-/// The arguments of a handler: an axum extractor, or a tuple as `Handler` has it.
+/// An argument of a handler.
 pub(super) trait Extracts {
     /// The names of its query parameters.
     fn query() -> Vec<String> {
@@ -45,21 +48,57 @@ impl<T> Extracts for Path<T> {}
 impl Extracts for Text {}
 impl Extracts for HeaderMap {}
 impl Extracts for Request {}
-impl Extracts for ((),) {}
 
-macro_rules! extracts {
-    ($($name:ident),+) => {
-        impl<M, $($name: Extracts),+> Extracts for (M, $($name),+) {
+/// The answer of a handler.
+pub(super) trait Answers {
+    /// Returns the schema of the answer's JSON. `None` if the handler writes the response itself.
+    fn schema(_: &mut SchemaGenerator) -> Option<Schema> {
+        None
+    }
+}
+
+impl Answers for Response {}
+impl Answers for &'static str {}
+impl<S> Answers for Sse<S> {}
+
+impl<T: JsonSchema> Answers for Json<T> {
+    fn schema(generator: &mut SchemaGenerator) -> Option<Schema> {
+        Some(generator.subschema_for::<T>())
+    }
+}
+
+impl<T: Answers> Answers for Result<T, Refusal> {
+    fn schema(generator: &mut SchemaGenerator) -> Option<Schema> {
+        T::schema(generator)
+    }
+}
+
+/// A handler whose arguments and answer describe it. `T` is the tuple of its arguments, as `Handler` has it.
+pub(super) trait Described<T> {
+    /// The names of its query parameters.
+    fn query() -> Vec<String>;
+    /// Returns the schema of its answer, if the answer has a type.
+    fn answer(generator: &mut SchemaGenerator) -> Option<Schema>;
+}
+
+macro_rules! described {
+    ($arguments:ty: $($name:ident),*) => {
+        impl<M, F: Fn($($name),*) -> R, R: Future<Output: Answers>, $($name: Extracts),*> Described<$arguments> for F {
             fn query() -> Vec<String> {
-                [$($name::query()),+].concat()
+                [Vec::new(), $($name::query()),*].concat()
+            }
+
+            fn answer(generator: &mut SchemaGenerator) -> Option<Schema> {
+                <R::Output as Answers>::schema(generator)
             }
         }
     };
 }
-extracts!(A);
-extracts!(A, B);
-extracts!(A, B, C);
-extracts!(A, B, C, D);
+described!((M,):);
+described!((M, A): A);
+described!((M, A, B): A, B);
+described!((M, A, B, C): A, B, C);
+described!((M, A, B, C, D): A, B, C, D);
 
 /// Makes a generator of schemas for the OpenAPI document.
 pub(super) fn generator(mut settings: SchemaSettings) -> SchemaGenerator {

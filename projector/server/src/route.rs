@@ -3,7 +3,7 @@
 use super::{
     app::App,
     auth::{self, Access},
-    extracts::Extracts,
+    extracts::Described,
 };
 use axum::{
     extract::Request,
@@ -11,6 +11,7 @@ use axum::{
     middleware,
     routing::{MethodRouter, get, post},
 };
+use schemars::{Schema, SchemaGenerator};
 
 /// One method of one path, which the router serves and the OpenAPI document describes.
 pub(super) struct Route {
@@ -21,23 +22,25 @@ pub(super) struct Route {
     pub(super) handler: MethodRouter<App>,
     /// The names of the query parameters that the handler takes.
     pub(super) query: fn() -> Vec<String>,
+    /// The schema of the handler's answer, if the answer has a type.
+    pub(super) answer: fn(&mut SchemaGenerator) -> Option<Schema>,
 }
 
 impl Route {
-    pub(super) fn get<T: Extracts + 'static>(
+    pub(super) fn get<T: 'static, H: Handler<T, App> + Described<T>>(
         path: &'static str,
         access: Access,
-        handler: impl Handler<T, App>,
+        handler: H,
     ) -> Self {
-        Self { method: "get", path, access, handler: get(handler), query: T::query }
+        Self { method: "get", path, access, handler: get(handler), query: H::query, answer: H::answer }
     }
 
-    pub(super) fn post<T: Extracts + 'static>(
+    pub(super) fn post<T: 'static, H: Handler<T, App> + Described<T>>(
         path: &'static str,
         access: Access,
-        handler: impl Handler<T, App>,
+        handler: H,
     ) -> Self {
-        Self { method: "post", path, access, handler: post(handler), query: T::query }
+        Self { method: "post", path, access, handler: post(handler), query: H::query, answer: H::answer }
     }
 
     /// Wraps the handler so that it runs only for callers with the access that it needs.

@@ -65,7 +65,7 @@ test: ## all tests, on a real Kafka too; longer ones are in make nightly
 	@scripts/test.sh all
 
 .PHONY: test-ports-heavy
-test-ports-heavy: build ## the ports on SDKs too large for our workspace; on a real Kafka too where Docker is there
+test-ports-heavy: build ## the ports on SDKs too large for our workspace; on a real Kafka too if Docker is available
 	@scripts/test-ports-heavy.sh
 
 .PHONY: checks
@@ -124,7 +124,7 @@ power-cuts: build ## an index on a disk whose power is cut, CUTS=20 times, as ro
 	@python3 tests/python/power_cuts.py bin/runlog "$(or $(RUNLOG_SAMPLES),../shared/data)" $(or $(CUTS),20)
 
 .PHONY: bench
-bench: kafka-image build ## the figures, beside those of alternatives: a report in target/bench; QUICK=1 for a short one, WITHOUT=streams,postgres leaves peers out
+bench: kafka-image build ## the figures, beside the figures of alternatives: a report in target/bench; QUICK=1 for a short one, WITHOUT=streams,postgres leaves peers out
 	@QUICK=$(QUICK) scripts/bench.sh run </dev/null
 
 .PHONY: bench-compare

@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let name = format!("librocksdb.so.{fetched}");
     let library = folder.join(&name);
-    // A ROCKSDB_LIB_DIR of the user's own stands before ours: its library is found as any other of the system.
+    // The user's own ROCKSDB_LIB_DIR takes precedence: the loader finds that library like any other library of the system.
     if !library.exists() {
         return Ok(());
     }

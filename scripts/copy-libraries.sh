@@ -5,7 +5,7 @@ set -euo pipefail
 
 root=$1
 shift
-# Libraries that lie under ROOT come with it. A library that is not there belongs to a part (a window, a sound)
+# Libraries under ROOT are copied with it. A missing library belongs to a part (a window, a sound)
 # that no server loads; files for other machines make ldd fail, and need nothing.
 { ldd "$@" 2>/dev/null || true; } | grep -oE '(=> )?/[^ ]+ \(0x' | sed -E 's/^(=> )?//; s/ \(0x$//' | sort -u |
   while read -r library; do

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# nightly.sh model|faults|security|artefacts   Runs one part of the long tests: what takes too long for the gate. A part takes an
+# nightly.sh model|faults|security|artefacts   Runs one part of the tests that are too long for the gate. A part needs an
 # hour at most, runs all of its steps even if one fails, and exits with 1 if any failed.
 #   target/nightly/PART.md     the report: each step with its minutes and its last lines
 #   target/nightly/STEP.log    the output of a step
@@ -21,7 +21,7 @@ failed=0
 RUNLOG_SAMPLES=$(realpath -m "${RUNLOG_SAMPLES:-$top/../shared/data}")
 export RUNLOG_SAMPLES
 
-# step MINUTES NAME COMMAND...   Runs a command for at most so many minutes.
+# step MINUTES NAME COMMAND...   Runs a command for at most MINUTES.
 step() {
   local limit=$1 name=$2 begun=$SECONDS status=0 result=passed
   shift 2

@@ -23,7 +23,7 @@ def cargo(*arguments):
 
 
 def faults(name, version):
-    """What a package lacks."""
+    """The missing parts of a package."""
     folder = f"{name}-{version}"
     with tarfile.open(target / "package" / f"{folder}.crate") as archive:
         files = {os.path.relpath(entry.name, folder): entry for entry in archive.getmembers()}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# python.sh test [ARGUMENT...]   runs the tests of the Python client with bin/runlog, or $RUNLOG_BIN; arguments are pytest's.
+# python.sh test [ARGUMENT...]   runs the tests of the Python client with bin/runlog, or $RUNLOG_BIN; arguments go to pytest.
 #                                `-m ""` adds the tests that are marked nightly
 # python.sh install              makes the environment and nothing else
 # python.sh lint                 checks its format, lints and types

@@ -43,7 +43,7 @@ need_test() {
   elif ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
     need python3-venv
   fi
-  # A Java reads the golden files. The image that we build ourselves takes the same and a shell.
+  # A Java program reads the golden files. The image that we build ourselves contains the same Java and a shell.
   has mvn || need maven
   if ! has jlink || ! at_least 17 "$(jlink --version)"; then need openjdk-17-jdk-headless; fi
   if [ "$RUNLOG_KAFKA_IMAGE" = "$kafka_image_ours" ]; then need busybox-static; fi
@@ -94,7 +94,7 @@ install_missing() {
     if has sudo && { [ -t 0 ] || sudo -n true 2>/dev/null; }; then
       become=(sudo)
     else
-      say "these packages are missing, and installing them takes root. Run, then try again:"
+      say "these packages are missing, and only root can install them. Run, then try again:"
       echo "  apt-get update && apt-get install -y --no-install-recommends ${missing[*]}" >&2
       exit 1
     fi
@@ -120,7 +120,7 @@ if has dpkg-query && has apt-get; then
   if [ ${#missing[@]} -gt 0 ]; then install_missing; fi
 elif ! has make || ! has clang; then
   say "this is not Debian or Ubuntu. Install the counterparts of: a C++ toolchain, make, clang and libclang's headers,"
-  say "pkg-config, and the headers of openssl, zlib, zstd, cyrus-sasl and curl. The tests also take Docker, Maven,"
+  say "pkg-config, and the headers of openssl, zlib, zstd, cyrus-sasl and curl. The tests also need Docker, Maven,"
   say "a JDK of 17 or newer with jlink, a static busybox, Python 3 with venv, and valgrind."
   exit 1
 fi

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # The ports that are a workspace of their own, with a lock and a target folder of their own:
-# their SDK has ten times as many dependencies as Runlog. On Kafka where Docker is there.
+# their SDK has ten times as many dependencies as Runlog. On Kafka too if Docker is available.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"
 cd "$top"
 
 export RUNLOG_BIN=$top/bin/runlog
-[ -x "$RUNLOG_BIN" ] || die "bin/runlog is not there; make build makes it"
+[ -x "$RUNLOG_BIN" ] || die "bin/runlog is missing; make build makes it"
 
 manifest=ports/a3s-code-core/Cargo.toml
 cargo=(timeout --foreground 5400 cargo)

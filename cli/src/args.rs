@@ -163,7 +163,7 @@ pub(crate) enum Command {
     /// Print the latest valid checkpoint of a run
     #[command(after_help = "Example:\n  runlog checkpoint run-42 --json")]
     Checkpoint(Checkpoint),
-    /// Print what a process needs to resume a run: checkpoint, completed and pending calls. Changes nothing
+    /// Print the state to resume a run from: checkpoint, completed and pending calls. Changes nothing
     #[command(after_help = "Examples:\n  runlog recover run-42\n  runlog recover run-42 --full --json\n\n\
                             Exit codes: 0 resumable; 1 not resumable, or no such run")]
     Recover(Recover),
@@ -199,7 +199,7 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:\n  runlog verify\n  runlog verify -v     # every index of every partition\n\n\
                             Exit codes: 0 equal; 1 not equal")]
     Verify(Verify),
-    /// Test whether a server keeps the journal's rules. Writes about 165 runs that cannot be removed
+    /// Test whether a server keeps the journal's rules. Writes a run or more per rule; they cannot be removed
     #[command(
         after_help = "Examples:\n  runlog conformance --list\n  runlog conformance --server http://test-host:7070"
     )]

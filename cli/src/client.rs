@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_something_else_is_not_taken_for_an_answer() {
+    fn an_answer_of_another_program_is_an_error() {
         for (status, code) in [(404, 2), (413, 3), (502, 4), (500, 5), (301, 5)] {
             assert_eq!(refusal("http://x", status, b"<html>").kind().exit_code(), code, "{status}");
         }
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_no_url_can_name_is_asked_for_by_none() {
+    fn a_run_that_no_url_can_name_is_never_requested() {
         let client = Client::new("http://h", &Security::default()).unwrap();
         for run in [".", ".."] {
             let error = client.url(&Target::run(run).path("/recovery").with("cursor", "a/../b")).unwrap_err();

@@ -112,7 +112,7 @@ fn has_credentials(url: &str) -> bool {
 }
 
 impl Config {
-    /// Reads the file that the command names. The authorities of flag or environment replace those of the file.
+    /// Reads the file that the command names. Authorities from a flag or the environment replace the file's authorities.
     ///
     /// Errors: see [`Self::read`].
     pub(crate) fn for_command(given: &Global) -> Result<Self, Error> {

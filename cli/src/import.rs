@@ -37,7 +37,7 @@ mod tests;
 
 /// Reads and validates all files before it returns any run. Runs are in the order of the files, then in the file's.
 ///
-/// `run_prefix` is put before every run id as it is, without a separator.
+/// `run_prefix` is put before every run id unchanged, without a separator.
 ///
 /// A run that occurs twice with the same content is returned twice. The records of the second one are repeats.
 pub(crate) fn plan_files(
@@ -85,7 +85,7 @@ fn plan_file(format: Format, file: &Path, run_prefix: &str) -> Result<Vec<Import
         Format::TauBench => tau_bench::plan(&top).map_err(malformed)?,
         Format::SweAgent => {
             if files::is_stdin(file) {
-                let what = "swe-agent takes the run id from the file's name, and stdin has none: name a file";
+                let what = "the run id of swe-agent is the file's name, and stdin has none: name a file";
                 return Err(malformed(json::Malformed::at_top(what)));
             }
             let stem = file.file_stem().and_then(|stem| stem.to_str());

@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_as_high_as_it_goes_and_stays_there() {
+    fn the_limit_is_raised_to_its_maximum_once() {
         let raised = raise_open_files();
         assert_eq!(getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX), raised);
         assert_eq!(raise_open_files(), raised);

@@ -47,7 +47,7 @@ pub(crate) fn check(address: SocketAddr, protected: Protected, accepted: Accepte
         );
     }
     if !protected.tokens && !accepted.no_auth {
-        missing.push("ask for tokens with --tokens FILE (or let everyone do everything: --insecure-no-auth)");
+        missing.push("require tokens with --tokens FILE (or allow every client everything: --insecure-no-auth)");
     }
     if missing.is_empty() || address.ip().is_loopback() {
         return Ok(());
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_url_that_is_printed_can_be_asked() {
+    fn the_printed_url_answers_requests() {
         for (bound, url) in [("0.0.0.0:1", "127.0.0.1:1"), ("[::]:2", "[::1]:2"), ("10.0.0.1:3", "10.0.0.1:3")] {
             assert_eq!(reachable(bound.parse().unwrap()).to_string(), url);
         }
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_that_is_taken_and_one_that_is_none_are_told_apart() {
+    async fn an_address_in_use_and_an_invalid_address_have_different_errors() {
         let taken = bind("127.0.0.1:0").await.unwrap();
         let again = bind(&taken.local_addr().unwrap().to_string()).await.unwrap_err();
         assert_eq!(again.kind(), ErrorKind::Unavailable);

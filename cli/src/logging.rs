@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_avro_parser_is_silent_until_everything_is_asked_for() {
+    fn the_avro_parser_logs_only_at_the_highest_level() {
         let levels = ["info", "info", "debug", "trace"];
         for verbose in 0..3 {
             assert!(directives(false, verbose, levels).contains("apache_avro=error"), "{verbose}");

@@ -66,7 +66,7 @@ pub(crate) fn refused_results(what: &str, all: &[Evidence], text: &mut Text) {
         let missing = missing.map(|content| Cell::from(format!("in the content store: {}", content.reason)).bad());
         let facts = [
             ("record", Cell::from(&evidence.record_id).strong()),
-            ("status", Cell::word(evidence.status.as_str())),
+            ("status", Cell::status(evidence.status.as_str())),
             ("refused as", Cell::from(evidence.reason.as_str()).bad()),
             ("position", position(&evidence.position)),
             ("logged at", evidence.logged_at.as_ref().into()),
@@ -93,7 +93,7 @@ pub(crate) fn appended(answer: &Appended, text: &mut Text) {
 /// Prints the outcome of one appended record.
 pub(crate) fn outcome(outcome: &Outcome, text: &mut Text) {
     text.columns([
-        (8, Cell::word(outcome.outcome.as_str())),
+        (8, Cell::status(outcome.outcome.as_str())),
         (10, position(&outcome.position)),
         (10, Cell::from(outcome.reason.as_ref().map_or("", OrOther::as_str)).bad()),
         (0, Cell::from(&outcome.record_id).dim()),

@@ -135,7 +135,7 @@ impl Cell {
     }
 
     /// Creates a cell with a status word in its colour.
-    pub(crate) fn word(word: &str) -> Self {
+    pub(crate) fn status(word: &str) -> Self {
         let cell = Self::from(word);
         match word {
             "completed" | "applied" | "running" | "equal" | "yes" | "retry_safe" => cell.good(),
@@ -388,7 +388,7 @@ mod tests {
         let table = |colours| {
             let mut text = Text::new(colours);
             let rows = [("failed", "x"), ("open", "y")];
-            text.list(&rows, "none").column("A", |row| Cell::word(row.0)).column("B", |row| row.1).print();
+            text.list(&rows, "none").column("A", |row| Cell::status(row.0)).column("B", |row| row.1).print();
             text.into_string()
         };
         let coloured = table(true);

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_is_positive_and_its_error_says_so() {
+    fn a_count_must_be_positive() {
         assert_eq!((positive("7"), positive_u32("4294967295")), (Ok(7), Ok(u32::MAX)));
         for text in ["", "0", "-1", "x", "4294967296"] {
             let error = positive_u32(text).unwrap_err();

@@ -60,7 +60,7 @@ pub(crate) const RULES: &[Rule] = &[
         let mut runs = [scenario.run(), scenario.run(), scenario.run()];
         for at in [2, 0, 1] {
             scenario.append(&mut runs[at], turn("a"))?;
-            there(scenario, &runs[at])?;
+            check_is_listed(scenario, &runs[at])?;
         }
         let page = listed(scenario, &runs[1], &[("limit", "2")])?;
         page.lists("/runs", "run_id", &[&runs[0].id, &runs[1].id])?;
@@ -72,9 +72,9 @@ pub(crate) const RULES: &[Rule] = &[
     rule("runs_by_status", SECTION, "runs are listed by status").test(|scenario, _| {
         let (mut open, mut ended) = (scenario.run(), scenario.run());
         scenario.append(&mut open, turn("a"))?;
-        there(scenario, &open)?;
+        check_is_listed(scenario, &open)?;
         scenario.append(&mut ended, lifecycle("failed"))?;
-        there(scenario, &ended)?;
+        check_is_listed(scenario, &ended)?;
         listed(scenario, &ended, &[("status", "failed")])?.lists("/runs", "run_id", &[&ended.id])?;
         listed(scenario, &ended, &[("status", "open")])?.lists("/runs", "run_id", &[&open.id])?;
         listed(scenario, &ended, &[("status", "completed")])?.lists("/runs", "run_id", &[])
@@ -179,7 +179,7 @@ fn listed(scenario: &mut Scenario<'_>, run: &Run, query: &[(&str, &str)]) -> Che
 }
 
 /// Checks that the run is in the list of runs.
-fn there(scenario: &mut Scenario<'_>, run: &Run) -> Checked {
+fn check_is_listed(scenario: &mut Scenario<'_>, run: &Run) -> Checked {
     let (partition, offset) = run.last.unwrap_or_default();
     super::http::runs_at(scenario, run, &format!("at-least={partition}:{offset}")).needs("at_least_of_lists")
 }

@@ -72,7 +72,7 @@ impl Run {
         self.numbered_record(payload, 0, 0).with("writer_id", "desk").with("writer_epoch", 0)
     }
 
-    /// Builds a decision on an effect, made at a revision. `evidence` is the id of the evidence that it adopts or
+    /// Builds a decision on an effect at a revision. `evidence` is the id of the evidence that it adopts or
     /// overrules.
     pub(crate) fn decision(&mut self, effect: &str, decision: &str, revision: u64, evidence: Option<&str>) -> Record {
         let facts = json!({"revision": revision, "evidence": evidence});

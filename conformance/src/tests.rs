@@ -11,7 +11,7 @@ fn stops(stops: &[(&'static Rule, Option<&'static str>)]) -> BTreeSet<&'static s
 }
 
 #[test]
-fn a_rule_that_builds_on_one_that_fails_is_not_what_fails() {
+fn a_rule_that_depends_on_a_failing_rule_does_not_fail() {
     let all: Vec<&'static Rule> = rules().collect();
     let name = |at: usize| all[at].name;
     assert_eq!(stops(&[(all[0], None), (all[1], Some(name(0))), (all[2], Some(name(1)))]), [name(0)].into());

@@ -65,7 +65,7 @@ impl Config {
         match path {
             "" | "//" => invalid("names no folder"),
             path if path.starts_with("//") => invalid("names a host"),
-            _ if !self.options.is_empty() => invalid("is a folder, for which there are no options"),
+            _ if !self.options.is_empty() => invalid("is a folder, which has no options"),
             path => Ok(Location::Folder(PathBuf::from(path))),
         }
     }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the image of a real Kafka broker from Maven's jars and this machine's own files, because an image registry
-# is not reachable everywhere. Does nothing where the image is there, built by this very recipe.
+# is not reachable everywhere. Does nothing if the image exists and was built by this very recipe.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/../../scripts/env.sh"
@@ -34,11 +34,11 @@ if ! printed=$(timeout 600 mvn -B -q -ntp -f "$stage/pom.xml" dependency:copy-de
   die "Maven could not fetch Kafka's jars: $printed"
 fi
 
-# The runtime: java.desktop has java.beans, which log4j wants; jdk.management tells Kafka the machine's load.
+# The runtime: java.desktop has java.beans, which log4j needs; jdk.management reports the machine's load to Kafka.
 jlink --output "$root/opt/java" --no-header-files --no-man-pages --strip-java-debug-attributes --add-modules \
 java.base,java.desktop,java.logging,java.management,java.naming,java.rmi,java.security.jgss,java.security.sasl,\
 java.sql,java.xml,jdk.crypto.ec,jdk.management,jdk.unsupported >&2
-# The archive of the runtime's own classes, on which those of Kafka's classes are built (see archive).
+# The archive of the runtime's own classes. The archive of Kafka's classes is built on it (see archive).
 "$root/opt/java/bin/java" -Xshare:dump >/dev/null 2>&1
 
 # The shell and the libraries that the runtime and Kafka's codecs are linked with.

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_names_what_it_knows_and_nothing_else() {
+    fn an_error_names_only_the_known_parts_of_its_subject() {
         let error = Error::new(Kind::Retry, "t", "it failed");
         assert_eq!(error.to_string(), "it failed, topic t");
         let error = error.in_partition(1.into()).at_offset(7.into());

@@ -22,11 +22,11 @@ impl Exposure {
         let path = path.display();
         match self {
             Self::Mode(mode) => {
-                format!("other users may use the {what} {path} (mode {mode:o}); take that away with chmod 600")
+                format!("other users may use the {what} {path} (mode {mode:o}); remove this permission with chmod 600")
             }
             Self::Folder(folder) => {
                 let folder = folder.display();
-                format!("other users may replace the {what} {path}; take that away with chmod o-w {folder}")
+                format!("other users may replace the {what} {path}; remove this permission with chmod o-w {folder}")
             }
         }
     }
@@ -38,7 +38,7 @@ impl Exposure {
 /// a Secret in this way for a pod with `fsGroup` (mode 440), and PostgreSQL accepts it: only root can change the file then. Other
 /// users must not be able to replace the file either: see [`replaceable`]. Outside of Unix, permissions are not checked.
 ///
-/// Errors: the system's, if the file or its folders cannot be examined.
+/// Errors: the system's error, if the file or its folders cannot be examined.
 pub fn exposure(file: &File, path: &Path) -> io::Result<Option<Exposure>> {
     let metadata = file.metadata()?;
     if let Some(mode) = open_mode(&metadata) {
@@ -54,7 +54,7 @@ pub fn exposure(file: &File, path: &Path) -> io::Result<Option<Exposure>> {
 /// A folder with the sticky bit, such as `/tmp`, is no such folder. The group of a folder is trusted: with umask 002 each user
 /// has a group, and a pod's volume belongs to the pod's group. Outside of Unix, permissions are not checked.
 ///
-/// Errors: the system's, if a folder cannot be examined.
+/// Errors: the system's error, if a folder cannot be examined.
 pub fn replaceable(path: &Path) -> io::Result<Option<PathBuf>> {
     let absolute = std::path::absolute(path)?;
     for start in [absolute.parent().unwrap_or(&absolute), absolute.as_path()] {

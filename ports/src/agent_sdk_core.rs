@@ -132,7 +132,7 @@ impl Journal {
         Self { inner: Arc::new(inner) }
     }
 
-    /// The run's id in the log, as `runlog recover` takes it.
+    /// The run's id in the log, as `runlog recover` accepts it.
     ///
     /// Errors: `InvalidStateTransition` for an invalid id: empty, too long, or with control characters.
     pub fn run_in_log(&self, run_id: &RunId) -> Result<id::RunId, AgentError> {

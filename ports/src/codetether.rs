@@ -244,7 +244,7 @@ impl WritebackJournal {
             match records.pop() {
                 Some(record) if records.is_empty() => confirmed_write::write(&self.writer, record).await.map(drop)?,
                 Some(last) => {
-                    // Its id is made from its last record's, so that it is the same batch however often it is written.
+                    // The batch id follows from the id of its last record, so a batch that is written again has the same id.
                     let name = format!("{}/batch", last.body.record_id);
                     records.push(last);
                     let name = RecordId::new(name).map_err(runlog_producer::Error::from)?;

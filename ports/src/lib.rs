@@ -1,6 +1,6 @@
 //! Journal traits of other agent SDKs, implemented on Runlog. A host changes only the line that creates its store.
 //!
-//! Each port is a module behind a feature named after its SDK. It uses only the public API of `runlog-producer`: a
+//! Each port is a module with a feature named after its SDK. It uses only the public API of `runlog-producer`: a
 //! [`Writer`](runlog_producer::Writer) per run that it writes, and reads that claim nothing. The producer's configuration
 //! chooses between `local:`, `http:` and `kafka:`.
 //!

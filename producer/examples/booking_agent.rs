@@ -59,7 +59,7 @@ fn search(route: &Value) -> Value {
     json!([format!("{}-{} 07:10", route["from"].as_str().unwrap_or("?"), route["to"].as_str().unwrap_or("?"))])
 }
 
-/// Stands for the airline's booking, which takes an idempotency key. A [`Failure`] is an answer too, and is recorded.
+/// Simulates the airline's booking, which accepts an idempotency key. A [`Failure`] is an answer too, and is recorded.
 fn book(key: &str) -> Result<Json, Failure> {
     if key.is_empty() {
         return Err(Failure { kind: "no_key".into(), message: "the airline wants a key".into() });

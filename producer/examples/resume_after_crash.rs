@@ -84,7 +84,7 @@ async fn second_process(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A receiver that takes an idempotency key: a file with a line for each payment.
+/// A receiver that accepts an idempotency key: a file with a line for each payment.
 struct Bank(PathBuf);
 
 impl Bank {

@@ -199,7 +199,7 @@ fn explained(error: &rustls::Error) -> String {
         }
         rustls::Error::InvalidCertificate(
             Certificate::NotValidForName | Certificate::NotValidForNameContext { .. },
-        ) => "the server's certificate is for another name: ask the server by a name of its certificate",
+        ) => "the server's certificate is for another name: use a name of the certificate in the URL",
         rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => {
             "the server asks for a client certificate: name its files with --client-cert and --client-key, or \
              RUNLOG_CLIENT_CERT and RUNLOG_CLIENT_KEY"
@@ -212,7 +212,7 @@ fn explained(error: &rustls::Error) -> String {
             | AlertDescription::CertificateRevoked
             | AlertDescription::DecryptError,
         ) => "the server does not accept this client's certificate",
-        rustls::Error::InvalidMessage(_) => "the server does not speak TLS: ask it with http://",
+        rustls::Error::InvalidMessage(_) => "the server does not speak TLS: use http://",
         _ => "no TLS connection can be made",
     };
     format!("{what} ({error})")

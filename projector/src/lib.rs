@@ -7,7 +7,7 @@
 //! The [`index`] reads the log and answers queries; [`open`] opens an index over a folder or a Kafka topic. The crate
 //! `runlog-server` appends records and serves HTTP. The index never calls it.
 //!
-//! What a server needs of the index, beside [`Projector`] and its [`Config`]:
+//! The parts of the index that a server needs, beside [`Projector`] and its [`Config`]:
 //!
 //! | module | for |
 //! |---|---|

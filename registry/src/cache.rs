@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_read_again_and_what_is_damaged_is_dropped() {
+    fn a_cached_schema_is_read_again_and_a_damaged_one_is_dropped() {
         let folder = tempfile::tempdir().unwrap();
         let mut first = cache(folder.path());
         first.schemas.extend([(1, "\"int\"".to_owned()), (2, "\"long\"".to_owned())]);

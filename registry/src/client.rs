@@ -78,7 +78,7 @@ impl Client {
         if matches!(config.url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]")) {
             builder = builder.no_proxy();
         } else if !config.is_encrypted() && config.auth != Auth::None {
-            let what = format!("the credentials for the registry {} would not be encrypted", config.shown());
+            let what = format!("the credentials for the registry {} would not be encrypted", config.display_url());
             return Err(Error::new(Kind::Invalid, format!("{what}; use https://")));
         }
         let http = builder
@@ -178,7 +178,7 @@ impl Client {
         let refusal: Option<Refusal> = serde_json::from_slice(&body).ok();
         let code = refusal.as_ref().map(|refusal| refusal.error_code);
         let reason = refusal.map_or_else(|| "without an error message".to_owned(), |refusal| refusal.message);
-        let message = format!("registry {} answered {status}: {reason}", self.config.shown());
+        let message = format!("registry {} answered {status}: {reason}", self.config.display_url());
         Err(match (status, code) {
             (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => Error::new(Kind::Denied, message),
             (StatusCode::NOT_FOUND, Some(code)) if NOT_FOUND.contains(&code) => Error::new(Kind::NotFound, message),
@@ -199,7 +199,7 @@ impl Client {
     }
 
     fn unavailable(&self, what: impl std::fmt::Display) -> Error {
-        Error::new(Kind::Unavailable, format!("registry {} {what}", self.config.shown()))
+        Error::new(Kind::Unavailable, format!("registry {} {what}", self.config.display_url()))
     }
 }
 

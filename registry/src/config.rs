@@ -107,7 +107,7 @@ impl Config {
     }
 
     /// Returns the URL for messages. It contains no credentials.
-    pub(crate) fn shown(&self) -> &str {
+    pub(crate) fn display_url(&self) -> &str {
         self.url.as_str().trim_end_matches('/')
     }
 }
@@ -136,17 +136,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credentials_are_taken_from_the_url_and_never_shown() {
+    fn credentials_are_removed_from_the_url_and_never_printed() {
         let config = Config::new("http://me:s%40cret@host:8081/api/", "t").unwrap();
         assert_eq!(config.auth, Auth::Basic { user: "me".into(), password: "s@cret".into() });
-        assert_eq!((config.shown(), config.subject.as_str()), ("http://host:8081/api", "t-value"));
+        assert_eq!((config.display_url(), config.subject.as_str()), ("http://host:8081/api", "t-value"));
         assert!(!format!("{config:?}").contains("cret"));
         let error = Config::new("me:s@cret@host", "t").unwrap_err();
         assert!(error.kind() == Kind::Invalid && !error.to_string().contains("cret"), "{error}");
     }
 
     #[test]
-    fn segments_are_encoded_behind_the_base() {
+    fn segments_are_encoded_after_the_base() {
         let at = |url: &str| Config::new(url, "t").unwrap().resource(&["subjects", "a/b c-value", "versions"]);
         assert_eq!(at("http://h").as_str(), "http://h/subjects/a%2Fb%20c-value/versions");
         assert_eq!(at("http://h/base/").as_str(), "http://h/base/subjects/a%2Fb%20c-value/versions");

@@ -28,6 +28,8 @@ use tokio::runtime::Handle;
 
 /// Concurrent requests to the registry.
 const REQUESTS_MAX: usize = 16;
+/// Why an id has no answer yet.
+const REQUESTED: &str = "a request to the registry is in flight";
 /// Largest number of remembered ids. Above it, ids without a readable schema are forgotten.
 const UNKNOWN_MAX: usize = 1 << 16;
 
@@ -236,7 +238,7 @@ impl Schemas for Registry {
             Some(Id::Names(version, _)) => return Ok(version),
             Some(Id::Unknown(what)) => return Err(Unreadable::UnknownSchema(what.clone())),
             Some(Id::Requested { until }) if *until > Instant::now() => {
-                return unresolved(format!("id {id}: the registry is being asked"), false);
+                return unresolved(format!("id {id}: {REQUESTED}"), false);
             }
             Some(Id::Paused { until, why }) if *until > Instant::now() => {
                 return unresolved(format!("id {id}: {why}"), true);
@@ -244,7 +246,7 @@ impl Schemas for Registry {
             Some(Id::Requested { .. } | Id::Paused { .. }) | None => {}
         }
         if state.ids.values().filter(|known| matches!(known, Id::Requested { .. })).count() >= REQUESTS_MAX {
-            return unresolved(format!("id {id}: the registry is being asked for other ids"), false);
+            return unresolved(format!("id {id}: {REQUESTS_MAX} requests to the registry are in flight"), false);
         }
         if state.ids.len() > UNKNOWN_MAX {
             state.ids.retain(|_, known| matches!(known, Id::Names(..) | Id::Requested { .. }));
@@ -258,7 +260,7 @@ impl Schemas for Registry {
         let inner = self.inner.clone();
         self.inner.runtime.spawn(async move { inner.request_schema(id).await });
         let failed = failing.is_some();
-        unresolved(format!("id {id}: {}", failing.unwrap_or_else(|| "the registry is being asked".into())), failed)
+        unresolved(format!("id {id}: {}", failing.unwrap_or_else(|| REQUESTED.into())), failed)
     }
 
     fn framing(&self, version: &'static Version) -> Result<Framing, String> {
@@ -267,10 +269,10 @@ impl Schemas for Registry {
             Some(Id::Names(_, id)) => return Ok(Framing::Confluent(*id)),
             Some(Id::Paused { until, why }) if *until > Instant::now() => return Err(why.clone()),
             Some(Id::Requested { until }) if *until > Instant::now() => {
-                return Err("the registry is being asked".into());
+                return Err(REQUESTED.into());
             }
             Some(Id::Paused { why, .. } | Id::Unknown(why)) => why.clone(),
-            Some(Id::Requested { .. }) | None => "the registry is being asked".into(),
+            Some(Id::Requested { .. }) | None => REQUESTED.into(),
         };
         state.own.insert(version.number, self.inner.request_state());
         drop(state);

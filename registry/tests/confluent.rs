@@ -84,7 +84,7 @@ async fn asked_again(fault: Fault) {
 }
 
 #[tokio::test]
-async fn what_is_no_answer_is_asked_again_a_bounded_number_of_times() {
+async fn an_invalid_answer_is_requested_again_a_bounded_number_of_times() {
     futures_util::future::join_all(TRANSIENT.map(asked_again)).await;
 }
 
@@ -108,7 +108,7 @@ async fn an_answer_that_did_not_come_is_never_kept() {
 }
 
 #[tokio::test]
-async fn only_the_interface_itself_says_that_an_id_is_unknown() {
+async fn only_the_registrys_own_error_shows_that_an_id_is_unknown() {
     let (stub, folder) = (Stub::start(), tempfile::tempdir().unwrap());
     let client = registry(&stub.url, folder.path());
     let error = client.resolve(7).await.unwrap_err();
@@ -124,7 +124,7 @@ async fn only_the_interface_itself_says_that_an_id_is_unknown() {
 }
 
 #[tokio::test]
-async fn without_the_registry_what_it_said_still_holds() {
+async fn cached_answers_stay_valid_without_the_registry() {
     let (stub, folder) = (Stub::start(), tempfile::tempdir().unwrap());
     let first = registry(&stub.url, folder.path());
     let id = first.register(schema::lowest()).await.unwrap();
@@ -141,7 +141,7 @@ async fn without_the_registry_what_it_said_still_holds() {
 }
 
 #[tokio::test]
-async fn a_damaged_file_is_asked_for_again() {
+async fn a_damaged_cache_is_requested_again() {
     let (stub, folder) = (Stub::start(), tempfile::tempdir().unwrap());
     let id = registry(&stub.url, folder.path()).register(schema::lowest()).await.unwrap();
     let file = folder.path().join("schemas.json");
@@ -156,7 +156,7 @@ async fn a_damaged_file_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn whoever_asks_says_who_it_is() {
+async fn each_request_carries_the_configured_credentials() {
     let stub = Stub::start();
     let id = stub.add(JOURNAL_RECORD);
     for (auth, header) in [
@@ -199,7 +199,7 @@ async fn an_id_that_names_another_schema_is_not_written() {
 }
 
 #[tokio::test]
-async fn an_id_is_asked_for_once_however_many_records_carry_it() {
+async fn an_id_of_many_records_is_requested_once() {
     let (stub, folder) = (Stub::start(), tempfile::tempdir().unwrap());
     let id = stub.add(JOURNAL_RECORD);
     let registry = registry(&stub.url, folder.path());

@@ -9,7 +9,7 @@ it holds; then adds each serialisable type of `src/records/` that it does not ho
 A type is one of
     struct     {"fields": [{"name", "type", "absent": how an absent value is written, "flatten"}]}
     enum       {"tag": "unit" | "internal:NAME" | "adjacent:NAME:CONTENT" | "external", "variants": [{"name", "json", …}]}
-    transparent {"of": TYPE}                     a newtype whose JSON is that of what it wraps
+    transparent {"of": TYPE}                     a newtype whose JSON is the JSON of the wrapped value
 `absent`: "required" (always written), "null" (an option that is written as null), "skipped" (left out when none or empty).
 Only the standard library is used.
 """

@@ -212,7 +212,7 @@ impl<'a> Envelope<'a> {
 
     /// Decodes the payload, or its claim check if it is in the content store.
     pub fn payload(&self) -> Result<Payload, Malformed> {
-        whole(self.payload_input())
+        decode_to_end(self.payload_input())
     }
 
     /// Returns the records of a batch.
@@ -331,11 +331,11 @@ fn consistent(envelope: &Envelope<'_>) -> Result<(), Malformed> {
 /// Decodes a whole datum.
 pub fn decode(datum: Unframed<'_>) -> Result<JournalRecord, Malformed> {
     let Unframed { version, datum } = datum;
-    whole(Input::of_version(datum, version.number))
+    decode_to_end(Input::of_version(datum, version.number))
 }
 
 /// Reads a value that must fill its input to the end.
-fn whole<T: Datum>(mut input: Input<'_>) -> Result<T, Malformed> {
+fn decode_to_end<T: Datum>(mut input: Input<'_>) -> Result<T, Malformed> {
     let value = T::take(&mut input)?;
     if input.left() > 0 { Err(input.malformed("bytes left over")) } else { Ok(value) }
 }

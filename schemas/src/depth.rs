@@ -16,7 +16,7 @@ const OF_BATCH: usize = 3;
 
 /// The error for a member of a record that nests too deeply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{member} nests {levels} levels deep, more than the {max} that a record has room for there")]
+#[error("{member} nests {levels} levels deep, more than the {max} levels that a record allows there")]
 pub struct TooDeep {
     /// A JSON pointer to the member.
     pub member: String,

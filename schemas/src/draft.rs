@@ -101,21 +101,21 @@ impl Draft {
             && let Some(given) = members.get("facts")
         {
             let given: Facts = bounded::read(given.get()).map_err(|e| invalid(e, "/facts"))?;
-            record.body.facts = of_true_content(&record.payload, record.body.facts, &given);
+            record.body.facts = redacted_facts(&record.payload, record.body.facts, &given);
         }
         let facts = &record.body.facts;
         if facts.payload_type == PayloadType::ToolCallRequested && facts.fingerprint.is_none() {
-            return Err(invalid("a request whose payload is hidden names its fingerprint", "/facts/fingerprint"));
+            return Err(invalid("a request whose payload is hidden needs its fingerprint", "/facts/fingerprint"));
         }
         if !record.body.record_kind.carries(&record.body.facts.payload_type) {
-            let what = format!("a {} does not carry that payload", record.body.record_kind.as_str());
+            let what = format!("a {} cannot have a payload of this type", record.body.record_kind.as_str());
             return Err(invalid(what, "/record_kind"));
         }
         let bytes = record.to_bytes();
         let written = Unframed { version: record.version(), datum: &bytes };
         let stored = codec::decode(written).map_err(|e| invalid(e, ""))?;
         if stored != record && !kind.of_contract() {
-            return Err(invalid("a number is beyond the range that the schema has for it", ""));
+            return Err(invalid("a number is outside of its range in the schema", ""));
         }
         // A contract's number outside Avro's range is kept in `unknown_fields`.
         record = stored;
@@ -180,19 +180,19 @@ pub fn fits(record: &JournalRecord, payload: &Payload) -> Result<(), Invalid> {
     let redacted = record.body.redaction_policy_id != REDACTION_DEFAULT;
     let given = &record.body.facts;
     let facts = Facts::from_payload(payload).with_stated(payload, given.into());
-    let facts = if redacted { of_true_content(payload, facts, given) } else { facts };
+    let facts = if redacted { redacted_facts(payload, facts, given) } else { facts };
     if record.body.facts != facts {
         return Err(invalid("not the facts of the stored payload", "/facts"));
     }
     if seal(payload.clone(), redacted)? != *payload {
-        return Err(invalid("the stored payload lacks what its content determines", "/payload/sha256"));
+        return Err(invalid("the stored payload lacks a member that its content determines", "/payload/sha256"));
     }
     Ok(())
 }
 
 /// Returns the facts of a redacted payload. The writer provides hashes of redacted content: a tool journal entry keeps the
 /// fingerprint of its original arguments.
-fn of_true_content(payload: &Payload, facts: Facts, given: &Facts) -> Facts {
+fn redacted_facts(payload: &Payload, facts: Facts, given: &Facts) -> Facts {
     match payload {
         Payload::ToolJournalEntry(_) => {
             Facts { key: given.key.clone(), fingerprint: given.fingerprint.clone(), ..facts }
@@ -230,7 +230,10 @@ fn kind_and_facts(
     let kind: RecordKind = serde_json::from_str(member("record_kind")).map_err(|e| invalid(e, "/record_kind"))?;
     let facts: Facts = bounded::read(member("facts")).map_err(|e| invalid(e, "/facts"))?;
     if !kind.may_be_stored() {
-        return Err(invalid(format!("a {} is not held elsewhere", kind.as_str()), "/record_kind"));
+        return Err(invalid(
+            format!("the payload of a {} cannot be in a content store", kind.as_str()),
+            "/record_kind",
+        ));
     }
     if !stored.fits(&facts.payload_type) {
         return Err(invalid("facts do not match the type of the stored payload", "/facts/payload_type"));

@@ -332,7 +332,7 @@ mod tests {
     use super::{members, value};
 
     #[test]
-    fn a_value_is_as_it_stands_but_for_surrogates_without_their_other_half() {
+    fn a_value_keeps_its_spelling_except_lone_surrogates() {
         for (text, seen) in [
             (r#""\ud83d\ude00 \\ud83d \u00e9\n""#, "\u{1f600} \\ud83d \u{e9}\n"),
             (r#""\ud83d \ude00 \ud83d\ud83d\ude00""#, "\u{fffd} \u{fffd} \u{fffd}\u{1f600}"),

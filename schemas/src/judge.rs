@@ -62,7 +62,7 @@ pub enum Verdict {
 /// refused.
 pub fn judge<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Verdict, V::Error> {
     let mut head = view.head()?;
-    let Known { id, same } = find_known(record, view)?;
+    let EarlierJudgements { id, same } = find_known(record, view)?;
     let is_next = !record.kind.unclaimed() && record.writer_seq == head.next_writer_seq && in_epoch(record, &head);
     // 1. repeat
     if let Some(first) = same {
@@ -115,23 +115,23 @@ pub fn judge<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Verdict, V:
 }
 
 /// The relevant earlier judgements of the record's id.
-struct Known {
+struct EarlierJudgements {
     /// Whether a record of this id was judged.
     id: bool,
     /// The judgement of the same content under this id.
     same: Option<FirstJudgement>,
 }
 
-fn find_known<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Known, V::Error> {
-    let Some(first) = view.seen(record.record_id)? else { return Ok(Known { id: false, same: None }) };
+fn find_known<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<EarlierJudgements, V::Error> {
+    let Some(first) = view.seen(record.record_id)? else { return Ok(EarlierJudgements { id: false, same: None }) };
     let content = record.content_hash();
     let renumbered = record.version().number >= RENUMBERED_SINCE && first.is_for_numbers();
     if renumbered && first.content_hash == content {
         // The record is judged again, as if the id were new.
-        return Ok(Known { id: false, same: None });
+        return Ok(EarlierJudgements { id: false, same: None });
     }
     let same = if first.content_hash == content { Some(first) } else { view.seen_conflict(record.record_id, content)? };
-    Ok(Known { id: true, same })
+    Ok(EarlierJudgements { id: true, same })
 }
 
 /// Returns whether the record is from the writer of the run's current epoch.

@@ -42,16 +42,18 @@ named! {
         text(about, ID_BYTES_MAX)
     };
     RecordId as "RecordId" = {
-        text("A record, unique within its run: at most 1024 bytes of UTF-8. A request's names its call.", ID_BYTES_MAX)
+        let about = "A record, unique within its run: at most 1024 bytes of UTF-8. The record id of a request identifies \
+            its call.";
+        text(about, ID_BYTES_MAX)
     };
     WriterId as "WriterId" = text("A writer, random per claim: at most 1024 bytes of UTF-8.", ID_BYTES_MAX);
     Fingerprint as "Fingerprint" = {
-        let about = "What a call is recognised by: `v1:` and the lower-case hexadecimal SHA-256 of tool name, a zero byte \
+        let about = "The hash that identifies a call: `v1:` and the lower-case hexadecimal SHA-256 of tool name, a zero byte \
             and the SHA-256 of the arguments in canonical JSON (RFC 8785); or a host's own, as it gave it. At most 1024 \
             bytes.";
         text(about, FINGERPRINT_BYTES_MAX)
     };
-    Epoch as "Epoch" = number("The claims of a run, counted; 0 before any.", Self::MAX.get());
+    Epoch as "Epoch" = number("The number of claims of a run; 0 before the first claim.", Self::MAX.get());
     WriterSeq as "WriterSeq" = {
         let about = "The number of a record within its writer's epoch: 1, 2, 3 …; 0 for claims and for records that need none.";
         number(about, Self::MAX.get())

@@ -94,7 +94,7 @@ mod tests {
     };
 
     #[test]
-    fn a_value_of_a_newer_server_is_kept_and_equals_none_that_is_known() -> Result<(), serde_json::Error> {
+    fn an_unknown_value_is_kept_and_equals_no_known_value() -> Result<(), serde_json::Error> {
         let status: OrOther<RunStatus> = serde_json::from_str("\"suspended\"")?;
         assert_eq!(status, OrOther::Other("suspended".to_owned()));
         assert_eq!(serde_json::to_string(&status)?, "\"suspended\"");

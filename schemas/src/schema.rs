@@ -15,7 +15,7 @@ pub const NAME: &str = "JournalRecord";
 /// Version 1, `schemas/avsc/v1/JournalRecord.avsc`, the version of nearly every record.
 pub const JOURNAL_RECORD: &str = include_str!("../avsc/v1/JournalRecord.avsc");
 
-/// Version 2, `schemas/avsc/v2/JournalRecord.avsc`: decisions with the state that they were made at.
+/// Version 2, `schemas/avsc/v2/JournalRecord.avsc`: decisions with the state on which they are based.
 pub const JOURNAL_RECORD_V2: &str = include_str!("../avsc/v2/JournalRecord.avsc");
 
 /// Version 3, `schemas/avsc/v3/JournalRecord.avsc`, not released: attempts and decisions with a basis, requests that state

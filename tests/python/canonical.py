@@ -19,7 +19,7 @@ VECTORS = pathlib.Path(__file__).parents[2] / "schemas" / "vectors" / "canonical
 
 
 class Refused(Exception):
-    """The text has no canonical form. The argument is the vectors' word for why."""
+    """The text has no canonical form. The argument is the reason, as the vectors name it."""
 
 
 class Literal(str):
@@ -63,13 +63,13 @@ def members(pairs):
     return unique
 
 
-def word(text):
-    raise Refused("syntax")  # NaN and the infinities, which Python's parser would take
+def refuse_constant(text):
+    raise Refused("syntax")  # Python's parser accepts NaN and the infinities.
 
 
 def parse(text):
     try:
-        return json.loads(text, object_pairs_hook=members, parse_int=integer, parse_float=double, parse_constant=word)
+        return json.loads(text, object_pairs_hook=members, parse_int=integer, parse_float=double, parse_constant=refuse_constant)
     except json.JSONDecodeError:
         raise Refused("syntax") from None
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Starts the services of deploy/compose.yaml under a name of their own, and checks what is promised of them.
+"""Starts the services of deploy/compose.yaml under a name of their own, and checks the documented promises.
 
     tests/python/compose.py
 
@@ -24,7 +24,7 @@ from journal import KAFKA_IMAGE, TOP, free_port
 
 PROJECT = f"runlog-check-{os.getpid()}"
 SERVICES = ("kafka", "runlog")
-# What each service has to have, and nothing else.
+# The exact files of each service.
 FILES = {
     "kafka": {"broker.pem", "ca.pem"},
     "runlog": {"ca.pem", "runlog.pem", "runlog.key", "server.properties", "tokens.json", "health-token"},
@@ -71,7 +71,7 @@ def claim(text):
 
 
 def status(url, token=None, trust=None):
-    """The status of an answer, or why there is none."""
+    """The status of an answer, or the reason why there is no answer."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     context = ssl.create_default_context(cafile=trust) if trust else None
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
@@ -90,7 +90,7 @@ def kafka_answers(context):
         with socket.create_connection(("127.0.0.1", KAFKA_PORT), timeout=10) as plain:
             stream = context.wrap_socket(plain, server_hostname="127.0.0.1") if context else plain
             stream.sendall(struct.pack(">i", len(body)) + body)
-            # Its length and the correlation id, which the alert that a client without TLS gets has not.
+            # The length and the correlation id. The TLS alert that a client without TLS gets has neither.
             return stream.recv(8, socket.MSG_WAITALL if stream is plain else 0)[4:] == struct.pack(">i", 1)
     except OSError:
         return False
@@ -189,7 +189,7 @@ def renewed():
     compose("renew")
     assert after != serial()
     there()
-    claim("certificates are made anew before they end, and on request; tokens and what was written stay")
+    claim("certificates are renewed before they expire, and on request; tokens and records stay")
 
 
 def remove():

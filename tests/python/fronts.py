@@ -128,7 +128,7 @@ async def through_nginx(nginx, server, trust, token):
     assert status == 200, body[:300]
     status, body = await ask("GET", "/v1/runs/large/records?raw=true")
     assert status == 200 and len(body) > 20 << 20, (status, len(body))
-    claim("a payload of 20 MiB goes in and comes out through nginx")
+    claim("a payload of 20 MiB is appended and read through nginx")
 
     tail = await Connection.open(nginx.port, trust, token, HOST)
     await tail.send("GET", "/v1/runs/tailed/tail")
@@ -142,7 +142,7 @@ async def through_nginx(nginx, server, trust, token):
         while f'"r-{number}"'.encode() not in seen:
             seen += await asyncio.wait_for(tail.chunk(), WAIT)
         delays.append((time.monotonic() - begun) * 1000)
-    # What is idle for longer than the server's 15 s between two signs of life stays open.
+    # A stream that is idle for longer than the server's keep-alive interval of 15 s stays open.
     await asyncio.sleep(20)
     await ask("POST", "/v1/runs/tailed/records", turn("tailed", "last", "x"))
     seen = b""
@@ -171,7 +171,7 @@ def behind_nginx(folder, secrets, token):
 
 
 def probe(address, port, path, scheme="HTTP"):
-    """Asks as Kubernetes' kubelet does: by the pod's address, without a token, and trusting any certificate."""
+    """Probes as Kubernetes' kubelet does: by the pod's address, without a token, and trusting any certificate."""
     if scheme == "HTTPS":
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

@@ -31,7 +31,7 @@ from journal import Connection, Server, create_token, make_secrets, percentile, 
 
 # The claim: seconds, KiB.
 APPEND_MAX, RSS_MAX = 1.0, 1 << 20
-# An attack that takes more is ended, and a server that does so at once ends itself, for the sake of this machine: KiB.
+# Memory at which an attack ends, and a server that exceeds it at once ends itself, to protect this machine; KiB.
 RSS_STOP, RSS_END = 4 << 20, 8 << 20
 # How long one honest request may take, with its repetitions.
 HONEST_WAIT = 30
@@ -40,7 +40,7 @@ MANY_SECONDS = 300_000
 
 
 class Target:
-    """What an attacker knows."""
+    """The server's address and the credentials that an attacker has."""
 
     def __init__(self, port, token, auditor, until, counts):
         self.port, self.token, self.auditor, self.until, self.counts = port, token, auditor, until, counts
@@ -57,7 +57,7 @@ class Target:
         return connection
 
     async def many(self, number, each):
-        """So many clients at a time, each of which begins again when it is refused or disconnected."""
+        """Runs `number` clients at a time. Each of them begins again when it is refused or disconnected."""
 
         async def one(index):
             await asyncio.sleep(index / number)
@@ -109,7 +109,7 @@ async def silent_handshakes(target):
 
 
 async def idle_connections(target):
-    """Takes every connection that there is, and keeps each by what needs no token."""
+    """Opens all connections that the server allows, and keeps each with requests that need no token."""
 
     async def each(_):
         connection = await target.open()
@@ -134,7 +134,7 @@ def bodies(number, path, text, share=1.0):
 
 
 async def declared_bodies(target):
-    """Declares more than there is room for; sends nothing, or just enough not to be too slow."""
+    """Declares bodies over the server's limit of memory. Sends no byte, or just enough bytes not to be too slow."""
 
     async def each(index):
         connection = await target.open()
@@ -167,7 +167,7 @@ def unread(number, path):
 
 
 def repeated(number, request, token=lambda target: target.token):
-    """Asks one request after the other, over a connection each client keeps."""
+    """Sends one request after the other, over one connection per client."""
 
     async def each(target, index):
         connection = await target.open(token(target))
@@ -246,7 +246,7 @@ class Honest:
         seen = open(self.path, "a", buffering=1)
 
         async def answered(kind, fresh, *request):
-            """The seconds until it is answered well."""
+            """The seconds until a successful answer."""
             nonlocal kept
             begun = time.monotonic()
             refused = 0
@@ -284,12 +284,12 @@ class Honest:
             await asyncio.sleep(0.02)
 
     def begun(self):
-        """Returns when it has its first answers."""
+        """Waits for its first answers."""
         while len(self.since(0)[0]) < 10:
             time.sleep(0.05)
 
     def since(self, offset):
-        """What it noticed since a place in its file, and the place of now."""
+        """Its findings since a position in its file, and the current position."""
         with open(self.path) as file:
             file.seek(offset)
             lines = file.read()
@@ -328,7 +328,7 @@ def measure(server, honest, names, tokens, seconds):
                 counts["died"] += 1
         process.kill()
         process.join()
-    # What was asked during the attack is answered now at the latest.
+    # Waits until the requests sent during the attack are answered.
     asked = time.monotonic()
     while not died:
         seen, _ = honest.since(offset)
@@ -344,7 +344,7 @@ def of(row, kind):
 
 
 def broken(row):
-    """What of the claim does not hold."""
+    """The parts of the claim that do not hold."""
     found = []
     if not of(row, "append") or percentile(of(row, "append"), 0.99) > APPEND_MAX:
         found.append("p99")
@@ -382,7 +382,7 @@ def table(rows):
 
 
 async def seed(port, trust, token, honest):
-    """A run of the attacker's of 100 MiB, and a call of the honest client's."""
+    """Creates the attacker's run of 100 MiB, and a call of the honest client."""
     connection = await Connection.open(port, trust, token)
     for number in range(400):
         record = turn("evil/big", f"r-{number}", "x" * 250_000)

@@ -1,4 +1,4 @@
-"""What the scripts of this folder share that look at a server from outside: a server with TLS and tokens, and a small HTTP client."""
+"""A server with TLS and tokens, and a small HTTP client: for the scripts of this folder that test a server from outside."""
 
 import asyncio
 import json
@@ -13,12 +13,12 @@ import urllib.parse
 TOP = pathlib.Path(__file__).resolve().parents[2]
 RUNLOG = pathlib.Path(os.environ.get("RUNLOG_BIN", TOP / "bin/runlog"))
 KAFKA_IMAGE = os.environ.get("RUNLOG_KAFKA_IMAGE", "runlog/kafka:4.3.0")
-# How long anything may take that is no measurement, seconds.
+# Time limit of each step that is not measured, seconds.
 WAIT = 60
 
 
 def run(*command, **variables):
-    """What a command prints."""
+    """Runs a command and returns its output."""
     ran = subprocess.run(
         [str(part) for part in command], capture_output=True, text=True, timeout=600, env=os.environ | variables
     )
@@ -46,13 +46,13 @@ def create_token(folder, principal, scopes, runs):
 
 
 def percentile(values, share):
-    """The smallest value that this share of all does not exceed."""
+    """The percentile of the values: the value at `share` (0 to 1) of their order."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")
 
 
 class Server:
-    """`runlog serve` on a folder, until `end`; with at most so many bytes of memory, if any are given."""
+    """`runlog serve` on a folder, until `end`. `memory_max` limits its memory, bytes."""
 
     def __init__(self, folder, *flags, memory_max=None):
         folder.mkdir(exist_ok=True, parents=True)
@@ -100,7 +100,7 @@ class Connection:
 
     @classmethod
     async def open(cls, port, trust=None, token=None, host="localhost"):
-        """With TLS where there is something to trust: a file of authorities, or an `ssl.SSLContext`."""
+        """Connects, with TLS if `trust` is given: a file of authorities, or an `ssl.SSLContext`."""
         context = trust if trust is None or isinstance(trust, ssl.SSLContext) else ssl.create_default_context(cafile=trust)
         name = host if context else None
         return cls(*await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=name), host, token)
@@ -125,7 +125,7 @@ class Connection:
         return int(head[0].split(" ")[1]), headers
 
     async def chunk(self):
-        """The next chunk of a body of chunks; empty at its end."""
+        """The next chunk of a chunked body; empty at its end."""
         size = int(await self.reader.readuntil(b"\r\n"), 16)
         return (await self.reader.readexactly(size + 2))[:-2]
 

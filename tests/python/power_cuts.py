@@ -135,7 +135,7 @@ def cut(runlog, samples, folder, in_a_flush):
         if in_a_flush:
             disk.await_table()
         server.process.send_signal(signal.SIGSTOP)
-        # What was handed to the disk before arrives.
+        # Earlier writes reach the disk.
         time.sleep(0.3)
         run("cp", "--sparse=always", image, copy)
         server.end(signal.SIGKILL)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Changes what clients, servers and Kafka trust each other by while clients append, and counts what is lost or doubled.
+"""Changes the secrets of clients, servers and Kafka while clients append, and counts lost and repeated records.
 
     tests/python/rotation.py [CLIENTS]
 
@@ -77,7 +77,7 @@ class Broker:
 
 
 def replace(path, text):
-    """In one step, for its owner alone."""
+    """Replaces a file in one step, readable by its owner alone."""
     beside = path.with_name(path.name + ".new")
     beside.write_text(text)
     beside.chmod(0o600)
@@ -85,7 +85,7 @@ def replace(path, text):
 
 
 class Clients:
-    """They know two servers, a token and authorities, as these are now."""
+    """The clients. They use the current two servers, token and authorities."""
 
     def __init__(self, ports, token, trust):
         self.ports, self.token, self.trust = ports, token, trust
@@ -125,7 +125,7 @@ class Clients:
             number += 1
 
     async def step(self, what, change, load):
-        """Makes a change, beside the load, and awaits records that began after it."""
+        """Makes a change during the load, and awaits records that began after it."""
         before, begun = self.count(), time.monotonic()
         self.refused, self.longest = collections.Counter(), 0.0
         if change:
@@ -215,7 +215,7 @@ async def rotate(folder, broker, number):
         before = clients.count()
         time.sleep(OUTAGE)
         assert clients.count() == before, "a server with the old password appends"
-        print(f"{'the broker starts anew: servers with the old password append nothing':74}{OUTAGE:7.1f}{0:9}", flush=True)
+        print(f"{'the broker starts again: servers with the old password append nothing':74}{OUTAGE:7.1f}{0:9}", flush=True)
 
     try:
         print(f"{'':74}{'seconds':>7}{'records':>9}{'longest s':>10}    refused", flush=True)
@@ -223,9 +223,9 @@ async def rotate(folder, broker, number):
         await clients.step("nothing changes", None, load)
         await clients.step("the password changes in Kafka", lambda: broker.set_password("new-canary"), load)
         await asyncio.to_thread(lose_connections)
-        await clients.step("the first server starts anew", restart(0, "a"), load)
-        await clients.step("the second server starts anew", restart(1, "b"), load)
-        await clients.step("the broker starts anew: all connections are new", lambda: broker.restart(3), load)
+        await clients.step("the first server starts again", restart(0, "a"), load)
+        await clients.step("the second server starts again", restart(1, "b"), load)
+        await clients.step("the broker starts again: all connections are new", lambda: broker.restart(3), load)
         await clients.step("the servers have a certificate of another authority", certificate, load)
         await clients.step("clients have a second token", second_token, load)
         await clients.step("the first token is revoked", first_token, load)

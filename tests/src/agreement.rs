@@ -41,9 +41,9 @@ pub const NOT_IN_THE_PRODUCT: [Rule; 1] = [Rule::Erasure];
 /// Positions of a history that are compared, including its end, unless `RUNLOG_LOOKS` is set. The long run has more
 /// histories with fewer positions each. A single position is the end in every other history, and any position in the rest.
 const LOOKS: u64 = 3;
-/// One of so many seeds is also compared as of an earlier position.
+/// One seed in this number is also compared as of an earlier position.
 const EARLIER_EVERY: u64 = 4;
-/// One of so many seeds also follows the changes of all indices.
+/// One seed in this number also follows the changes of all indices.
 const FOLLOWED_EVERY: u64 = 24;
 
 /// The model without the rules that the product lacks, and without `broken`.

@@ -18,7 +18,7 @@ fn check(document: &Value, schema: &Value, value: &Value, at: &str, violations: 
     if let Some(target) = schema["$ref"].as_str() {
         match document.pointer(target.trim_start_matches('#')) {
             Some(schema) => check(document, schema, value, at, violations),
-            None => violations.push(format!("{at}: {target} is not there")),
+            None => violations.push(format!("{at}: {target} does not exist")),
         }
     }
     for part in list(&schema["allOf"]) {
@@ -38,7 +38,7 @@ fn check(document: &Value, schema: &Value, value: &Value, at: &str, violations: 
     if let Value::Object(members) = value {
         let absent =
             list(&schema["required"]).iter().filter_map(Value::as_str).filter(|name| !members.contains_key(*name));
-        violations.extend(absent.map(|name| format!("{at}/{name} is not there")));
+        violations.extend(absent.map(|name| format!("{at}/{name} is missing")));
         for (name, value) in members {
             let schema = schema["properties"]
                 .get(name)

@@ -28,7 +28,7 @@ macro_rules! log_contract {
         $crate::log_contract!($factory, appends:
             records_come_back_in_the_order_of_their_appends,
             keys_values_headers_and_timestamps_are_carried,
-            the_largest_record_is_taken,
+            the_largest_record_is_accepted,
             an_oversized_record_refuses_its_whole_batch_and_the_log_continues,
             records_that_kafka_cannot_carry_are_refused,
             an_unknown_partition_is_refused,
@@ -43,7 +43,7 @@ macro_rules! log_contract {
             many_ask_for_bounds_at_once,
             a_waiting_reader_is_woken_by_an_append,
             an_idle_poll_ends_with_its_timeout,
-            a_poll_returns_no_more_than_was_asked_for,
+            a_poll_returns_at_most_its_limit,
             one_reader_serves_several_partitions,
             positions_follow_the_deliveries_up_to_the_end,
             a_partition_is_read_from_the_sought_offset,

@@ -94,7 +94,7 @@ pub fn name_of(rule: Rule) -> String {
 }
 
 async fn handle(Shared(state): Shared<Arc<Mutex<State>>>, request: Request) -> Response<Body> {
-    let parsed = Asked::read(request).await;
+    let parsed = ParsedRequest::read(request).await;
     if let Ok(parsed) = &parsed
         && let ["v1", "runs", run, "tail"] = parsed.path.iter().map(String::as_str).collect::<Vec<_>>()[..]
         && !parsed.is("until_end")
@@ -137,7 +137,7 @@ fn followed(state: Arc<Mutex<State>>, run_id: String) -> Response<Body> {
 
 /// A parsed request.
 #[derive(Debug)]
-struct Asked {
+struct ParsedRequest {
     post: bool,
     /// Percent-decoded.
     path: Vec<String>,
@@ -145,7 +145,7 @@ struct Asked {
     body: String,
 }
 
-impl Asked {
+impl ParsedRequest {
     async fn read(request: Request) -> anyhow::Result<Self> {
         let (parts, body) = request.into_parts();
         let path = parts.uri.path().trim_start_matches('/').split('/').map(percent_decode).collect::<Result<_, _>>()?;
@@ -285,56 +285,56 @@ impl State {
         offset
     }
 
-    fn answer(&mut self, asked: &Asked) -> Answer {
-        let mut asked_path: Vec<&str> = asked.path.iter().map(String::as_str).collect();
+    fn answer(&mut self, request: &ParsedRequest) -> Answer {
+        let mut asked_path: Vec<&str> = request.path.iter().map(String::as_str).collect();
         let twice = percent_decode(asked_path.get(2).unwrap_or(&"")).unwrap_or_default();
         if self.is_wrong("run_ids_encoded") && asked_path.len() > 2 {
             asked_path[2] = &twice;
         }
-        let answer = if asked.post { self.posted(asked, &asked_path) } else { self.read(asked, &asked_path) };
+        let answer = if request.post { self.posted(request, &asked_path) } else { self.read(request, &asked_path) };
         let untyped = |reply: Reply| Reply { content_type: "application/json", ..reply };
         if self.is_wrong("problem_details") { answer.map_err(untyped) } else { answer }
     }
 
-    fn posted(&mut self, asked: &Asked, path: &[&str]) -> Answer {
+    fn posted(&mut self, request: &ParsedRequest, path: &[&str]) -> Answer {
         match path {
             ["v1", "runs"] => Err(problem(405, "usage", "runs are not posted")),
             ["v1", "runs", run, "records"] => {
-                let reads_back = asked.get("consistency") == Some("latest");
-                let outcome = self.append(run, &asked.body, asked.is("check"))?;
+                let reads_back = request.get("consistency") == Some("latest");
+                let outcome = self.append(run, &request.body, request.is("check"))?;
                 if reads_back { self.with_writer(run, &outcome) } else { Ok(outcome) }
             }
-            ["v1", "runs", run, "copies"] => self.copy(run, &asked.body),
-            ["v1", "runs", run, "claims"] => self.claim(run, &asked.body),
-            ["v1", "runs", run, "effects", id, "resolution"] => self.resolve(run, id, &asked.body),
-            ["v1", "skips"] => self.skip(&asked.body),
-            ["v1", "horizons"] => self.retain(&asked.body),
+            ["v1", "runs", run, "copies"] => self.copy(run, &request.body),
+            ["v1", "runs", run, "claims"] => self.claim(run, &request.body),
+            ["v1", "runs", run, "effects", id, "resolution"] => self.resolve(run, id, &request.body),
+            ["v1", "skips"] => self.skip(&request.body),
+            ["v1", "horizons"] => self.retain(&request.body),
             _ => Err(not_found("no such resource")),
         }
     }
 
-    fn read(&self, asked: &Asked, path: &[&str]) -> Answer {
+    fn read(&self, request: &ParsedRequest, path: &[&str]) -> Answer {
         match path {
             ["v1", "journal"] => {
                 let topic = if self.is_wrong("journal_told") { "another" } else { TOPIC };
                 ok(&json!({"topic": topic, "journal_id": "reference", "partitions": PARTITIONS, "schemas": [],
                     "schema_ids": {}, "payload_bytes_max": BODY_BYTES_MAX, "features": ["revisions"]}))
             }
-            ["v1", "runs"] => self.runs(asked),
-            ["v1", "events"] => self.events(asked),
-            ["v1", "anomalies"] => self.anomalies(asked),
-            ["v1", "runs", run] => self.show_run(asked, run),
-            ["v1", "runs", run, "records"] => self.records(asked, run),
-            ["v1", "runs", run, "tail"] => self.tail(asked, run),
-            ["v1", "runs", run, "lookup"] => self.lookup(asked, run),
-            ["v1", "runs", run, "calls", id] => self.call(asked, run, id),
-            ["v1", "runs", run, "checkpoints"] => self.checkpoints(asked, run),
-            ["v1", "runs", run, "checkpoints", "latest"] => self.checkpoint(asked, run),
-            ["v1", "runs", run, "checkpoints", id] => self.checkpoint_of(asked, run, id),
-            ["v1", "runs", run, "recovery"] => self.recovery(asked, run),
-            ["v1", "runs", run, "outcome"] => self.outcome(asked, run),
-            ["v1", "runs", run, "standing", list] => self.list_open_items(asked, run, list),
-            ["v1", "runs", run, "facts"] => self.facts(asked, run),
+            ["v1", "runs"] => self.runs(request),
+            ["v1", "events"] => self.events(request),
+            ["v1", "anomalies"] => self.anomalies(request),
+            ["v1", "runs", run] => self.show_run(request, run),
+            ["v1", "runs", run, "records"] => self.records(request, run),
+            ["v1", "runs", run, "tail"] => self.tail(request, run),
+            ["v1", "runs", run, "lookup"] => self.lookup(request, run),
+            ["v1", "runs", run, "calls", id] => self.call(request, run, id),
+            ["v1", "runs", run, "checkpoints"] => self.checkpoints(request, run),
+            ["v1", "runs", run, "checkpoints", "latest"] => self.checkpoint(request, run),
+            ["v1", "runs", run, "checkpoints", id] => self.checkpoint_of(request, run, id),
+            ["v1", "runs", run, "recovery"] => self.recovery(request, run),
+            ["v1", "runs", run, "outcome"] => self.outcome(request, run),
+            ["v1", "runs", run, "standing", list] => self.list_open_items(request, run, list),
+            ["v1", "runs", run, "facts"] => self.facts(request, run),
             _ => Err(not_found("no such resource")),
         }
     }

@@ -280,7 +280,7 @@ fn stripped(dir: &Path) -> PathBuf {
     copy
 }
 
-/// Counts the instructions of a process of `program` that does `job` for so many rounds.
+/// Counts the instructions of a process of `program` that does `job` for `rounds` rounds.
 fn count(program: &Path, job: &str, rounds: u64) -> u64 {
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program);

@@ -17,17 +17,23 @@ const READ_BACK: Duration = Duration::from_secs(30);
 /// The agent name in every record.
 pub(crate) const AGENT: &str = "travel-agent";
 
-/// The result of one life of an agent: one process or task.
+/// The conversation of one agent: the result of a process or a task.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Life {
+pub struct Conversation {
     pub(crate) run_id: String,
     /// The whole conversation.
     pub(crate) messages: Vec<Message>,
 }
 
 /// Runs agent `number` of the demo with this seed, in its own process.
-pub async fn run_agent(journal: &str, desk: SocketAddr, seed: u64, number: u32, keyed: bool) -> Result<Life, Error> {
-    live(&connect(journal).await?, &Desk::new(desk), &Trip::new(seed, number, Some(keyed))).await
+pub async fn run_agent(
+    journal: &str,
+    desk: SocketAddr,
+    seed: u64,
+    number: u32,
+    keyed: bool,
+) -> Result<Conversation, Error> {
+    run_trip(&connect(journal).await?, &Desk::new(desk), &Trip::new(seed, number, Some(keyed))).await
 }
 
 /// Connects to a journal over HTTP.
@@ -40,28 +46,28 @@ pub(crate) async fn connect(journal: &str) -> Result<Runlog, Error> {
 }
 
 /// Takes over the trip's run and works until the run ends.
-pub(crate) async fn live(runlog: &Runlog, desk: &Desk, trip: &Trip) -> Result<Life, Error> {
+pub(crate) async fn run_trip(runlog: &Runlog, desk: &Desk, trip: &Trip) -> Result<Conversation, Error> {
     let run = runlog.open(&trip.run_id).await?;
     let messages = checkpoint_messages(&run)?;
-    let mut life = Life { run_id: trip.run_id.clone(), messages };
-    if life.messages.is_empty() {
+    let mut conversation = Conversation { run_id: trip.run_id.clone(), messages };
+    if conversation.messages.is_empty() {
         let content = trip.wish();
         run.turn("user", &content).await?;
-        life.messages.push(Message::User { content });
+        conversation.messages.push(Message::User { content });
     }
     loop {
-        match trip.next(&life.messages) {
+        match trip.next(&conversation.messages) {
             Step::Calls { says, calls } => {
                 run.turn("assistant", &says).await?;
                 let answers = try_join_all(calls.iter().map(|call| act(&run, desk, trip, call))).await?;
-                life.messages.push(Message::Assistant { content: says, calls });
-                life.messages.extend(answers);
-                run.checkpoint(&state(trip, &life.messages)?).await?;
+                conversation.messages.push(Message::Assistant { content: says, calls });
+                conversation.messages.extend(answers);
+                run.checkpoint(&state(trip, &conversation.messages)?).await?;
             }
             Step::Done { says } => {
                 run.turn("assistant", &says).await?;
                 run.end(Outcome::Completed).await?;
-                return Ok(life);
+                return Ok(conversation);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The agents' own record of their calls. It is independent of every index, so the journal's answers are compared with it.
 
 use crate::{
-    agent::Life,
+    agent::Conversation,
     dice::Dice,
     error::Error,
     model::{Heard, Message},
@@ -25,17 +25,17 @@ pub(crate) struct AgentCall {
     pub(crate) heard: Heard,
 }
 
-/// Returns every call of these lives, in the order of each life's conversation.
-pub(crate) fn from_lives(lives: &[Life]) -> Result<Vec<AgentCall>, Error> {
+/// Returns every call of these agents, in the order of its messages.
+pub(crate) fn from_conversations(conversations: &[Conversation]) -> Result<Vec<AgentCall>, Error> {
     let mut agent_calls = Vec::new();
-    for life in lives {
+    for conversation in conversations {
         let mut occurrences = HashMap::new();
-        for message in &life.messages {
+        for message in &conversation.messages {
             let Message::Tool { tool, arguments, heard } = message else { continue };
             let fingerprint = fingerprint(tool, &arguments.to_string())?;
             let occurrence = occurrences.entry(fingerprint.clone()).and_modify(|times| *times += 1).or_insert(1);
             agent_calls.push(AgentCall {
-                run_id: life.run_id.clone(),
+                run_id: conversation.run_id.clone(),
                 tool: tool.clone(),
                 arguments: arguments.clone(),
                 occurrence: *occurrence,
@@ -114,8 +114,9 @@ mod tests {
         let heard = || Heard::Result(json!(1));
         let message = |tool: &str| Message::Tool { tool: tool.into(), arguments: json!({"a": 1}), heard: heard() };
         let messages = vec![message("t"), message("u"), message("t")];
-        let lives = [Life { run_id: "r".into(), messages }];
-        let occurrences: Vec<u32> = from_lives(&lives).unwrap().iter().map(|call| call.occurrence).collect();
+        let conversations = [Conversation { run_id: "r".into(), messages }];
+        let occurrences: Vec<u32> =
+            from_conversations(&conversations).unwrap().iter().map(|call| call.occurrence).collect();
         assert_eq!(occurrences, [1, 1, 2]);
     }
 }

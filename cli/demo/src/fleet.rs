@@ -1,7 +1,7 @@
 //! Runs all agents concurrently: most as tasks of this process, some as separate processes. Some of the processes are killed.
 
 use crate::{
-    agent::{self, Life},
+    agent::{self, Conversation},
     demo::Demo,
     desk::Moment::{AfterBooking, BeforeBooking},
     error::Error,
@@ -25,8 +25,8 @@ const FILES_OTHERWISE: u64 = 400;
 /// Time limit of the wait for the next finished agent.
 const NEXT_WAIT: Duration = Duration::from_secs(150);
 
-/// The life of an agent that has finished its trip, and how another process took it over.
-type Ended = (Life, Option<Takeover>);
+/// The conversation of an agent that has finished its trip, and how another process took it over.
+type Ended = (Conversation, Option<Takeover>);
 
 /// The running agents.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Fleet {
             fleet.spawn(async move {
                 // The semaphore is never closed.
                 let _permit = permits.acquire().await;
-                Ok((agent::live(&runlog, &demo.desk, &Trip::new(demo.seed, number, None)).await?, None))
+                Ok((agent::run_trip(&runlog, &demo.desk, &Trip::new(demo.seed, number, None)).await?, None))
             });
         }
         Ok(Self(fleet))
@@ -81,6 +81,6 @@ async fn run_in_processes(demo: &Demo, number: u32) -> Result<Ended, Error> {
     }
     let moment = if matches!(number % 4, 1 | 2) { AfterBooking } else { BeforeBooking };
     let trip = Trip::new(demo.seed, number, Some(!number.is_multiple_of(2)));
-    let (life, takeover) = takeover::run_in_several_processes(demo, &trip, moment).await?;
-    Ok((life, Some(takeover)))
+    let (conversation, takeover) = takeover::run_in_several_processes(demo, &trip, moment).await?;
+    Ok((conversation, Some(takeover)))
 }

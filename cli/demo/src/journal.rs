@@ -17,7 +17,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Time limit for the index to catch up with the log.
 const CATCH_UP_WAIT: Duration = Duration::from_secs(120);
 
-/// What a journal needs.
+/// The settings of a journal.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The folder of log, index and ledger.

@@ -37,7 +37,7 @@ pub use lookups::Way;
 pub use process::end_with_parent;
 pub use takeover::Takeover;
 
-use agent::Life;
+use agent::Conversation;
 use audit::Audit;
 use demo::Demo;
 use desk::Desk;
@@ -76,7 +76,7 @@ pub enum Event<'a> {
     AgentEnded,
     /// A run was taken over.
     TakenOver(&'a Takeover),
-    /// All calls were looked up, so many in each way.
+    /// All calls were looked up in each way. The number counts the calls.
     LookedUp(&'a [Way], u64),
 }
 
@@ -88,7 +88,7 @@ pub struct Played {
     journal: Journal,
 }
 
-const LEFT: Undecided = Undecided { run_id: "trip-undecided", id: "booking-undecided" };
+const UNDECIDED: Undecided = Undecided { run_id: "trip-undecided", id: "booking-undecided" };
 
 /// Runs all steps of the demo with `agents` agents. `open_files` is the limit on open files of this process.
 ///
@@ -108,27 +108,27 @@ pub async fn play<E: From<Error>>(
 
     tell(Event::Step(format!("{agents} agents book trips; some are killed with a booking in flight")))?;
     let working = Instant::now();
-    let (lives, takeovers) = work(&demo, agents, open_files, &mut differences, &mut tell).await?;
+    let (conversations, takeovers) = work(&demo, agents, open_files, &mut differences, &mut tell).await?;
     let agents_seconds = working.elapsed().as_secs_f64();
-    let (in_processes, ended) = (agents.min(fleet::PROCESSES), grouped(lives.len() as u64));
+    let (in_processes, ended) = (agents.min(fleet::PROCESSES), grouped(conversations.len() as u64));
     let tasks = agents - in_processes;
     let kinds = format!("{tasks} as tasks, {in_processes} as processes of their own");
-    tell(Event::Fact("agents", format!("{kinds}; {ended} through after {agents_seconds:.1} s")))?;
+    tell(Event::Fact("agents", format!("{kinds}; {ended} finished after {agents_seconds:.1} s")))?;
 
     tell(Event::Step("The desk's ledger against the journal, booking by booking".into()))?;
-    let agent_calls = calls::from_lives(&lives)?;
+    let agent_calls = calls::from_conversations(&conversations)?;
     let calls = agent_calls.len() as u64;
     let audit = audit::audit(&demo, &ledger, &agent_calls, &mut differences).await?;
     tell_audit(&audit, calls, &mut tell)?;
 
-    tell(Event::Step("Every call again, by tool and arguments, their keys shuffled".into()))?;
+    tell(Event::Step("Every call looked up by tool and arguments, with the members in another order".into()))?;
     let lookups = lookups::measure_all(&demo, &journal, &agent_calls, &mut differences).await?;
     tell(Event::LookedUp(&lookups, calls))?;
-    // The remaining steps use neither of them.
+    // The remaining steps use neither the server nor the desk.
     drop((demo, desk));
 
     tell(Event::Step("The index deleted and rebuilt from the log".into()))?;
-    let (journal, rebuild) = throw_away(journal, &mut differences, &mut tell).await?;
+    let (journal, rebuild) = rebuild_index(journal, &mut differences, &mut tell).await?;
     let again = lookups::measure(seed, None, &journal, "eventual", &agent_calls, &mut differences).await?;
     tell(Event::Fact("calls", format!("{} of {} found in the new index", grouped(again.found), grouped(calls))))?;
     let count = |wanted: fn(&Takeover) -> u32| takeovers.iter().map(wanted).sum::<u32>();
@@ -189,21 +189,21 @@ async fn work<E: From<Error>>(
     open_files: u64,
     differences: &mut Vec<String>,
     tell: &mut impl FnMut(Event<'_>) -> Result<(), E>,
-) -> Result<(Vec<Life>, Vec<Takeover>), E> {
+) -> Result<(Vec<Conversation>, Vec<Takeover>), E> {
     let mut fleet = Fleet::send_out(demo, agents, open_files).await?;
-    let (mut lives, mut takeovers) = (Vec::new(), Vec::new());
+    let (mut conversations, mut takeovers) = (Vec::new(), Vec::new());
     while let Some(ended) = fleet.next().await? {
         tell(Event::AgentEnded)?;
         match ended {
-            Ok((life, takeover)) => {
-                lives.push(life);
+            Ok((conversation, takeover)) => {
+                conversations.push(conversation);
                 takeover.iter().try_for_each(|takeover| tell(Event::TakenOver(takeover)))?;
                 takeovers.extend(takeover);
             }
             Err(error) => differences.push(runlog_schemas::answer::with_causes(&error)),
         }
     }
-    Ok((lives, takeovers))
+    Ok((conversations, takeovers))
 }
 
 fn tell_audit<E>(
@@ -214,13 +214,13 @@ fn tell_audit<E>(
     let both = format!("{} in the ledger, {} completed in the journal", grouped(*in_ledger), grouped(*in_journal));
     tell(Event::Fact("bookings", both))?;
     tell(Event::Verdict(format!("{twice} booked twice, {lost} lost"), twice + lost == 0))?;
-    let answered = format!("{} asked for, each twice: the desk gave {}", grouped(prices / 2), grouped(*prices));
+    let answered = format!("{} requested twice each; the desk returned {}", grouped(prices / 2), grouped(*prices));
     tell(Event::Fact("prices", answered))?;
     tell(Event::Fact("calls", format!("{} in the journal, {} made by agents", grouped(*calls), grouped(made))))
 }
 
 /// Deletes the index and rebuilds it from the log.
-async fn throw_away<E: From<Error>>(
+async fn rebuild_index<E: From<Error>>(
     journal: Journal,
     differences: &mut Vec<String>,
     tell: &mut impl FnMut(Event<'_>) -> Result<(), E>,
@@ -245,22 +245,22 @@ impl Played {
         let Self { mut figures, journal } = self;
         let journal = Journal::start_at(journal.end().await?, listener).await?;
         journal.caught_up().await?;
-        let record = |id: &str, payload: Value| json!({"run_id": LEFT.run_id, "record_id": id, "agent_id": agent::AGENT, "payload": payload});
+        let record = |id: &str, payload: Value| json!({"run_id": UNDECIDED.run_id, "record_id": id, "agent_id": agent::AGENT, "payload": payload});
         let records = json!([
             record("started-undecided", json!({"type": "run_lifecycle", "status": "started"})),
             record(
-                LEFT.id,
+                UNDECIDED.id,
                 json!({"type": "tool_call_requested", "request_id": "turn-1", "call_id": "call-1",
                     "tool_name": "book_flight",
                     "arguments": {"flight": "AQ 101", "date": "2027-05-01", "passenger": "Ada Berg"}}),
             ),
         ]);
         let outcomes: Vec<Outcome> =
-            Server::new(&journal.url())?.post(&["runs", LEFT.run_id, "records"], &records).await?;
+            Server::new(&journal.url())?.post(&["runs", UNDECIDED.run_id, "records"], &records).await?;
         if let Some(refused) = outcomes.iter().find(|outcome| outcome.outcome != Disposition::Applied) {
             return Err(Error::internal(format!("record {:?} was refused", refused.record_id.as_str())));
         }
-        (figures.serving, figures.undecided) = (Some(journal.url()), Some(LEFT));
+        (figures.serving, figures.undecided) = (Some(journal.url()), Some(UNDECIDED));
         Ok(Self { figures, journal })
     }
 

@@ -16,7 +16,7 @@ pub struct Rebuild {
     /// Time from an empty index until it has caught up with the log.
     pub seconds: f64,
     pub records_per_second: f64,
-    /// Time to open log and index before that.
+    /// Time to open the log and the empty index.
     pub open_seconds: f64,
     /// Number of digests: indices times partitions.
     pub digests: u64,

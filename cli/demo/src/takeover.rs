@@ -10,7 +10,7 @@
 //! Every "─▶" is an event that the demo waits for.
 
 use crate::{
-    agent::Life,
+    agent::Conversation,
     demo::Demo,
     desk::{Booking, Moment, Request},
     error::Error,
@@ -27,7 +27,7 @@ use serde_json::Value;
 use std::time::Duration;
 
 /// Time limit of a process.
-const LIFE_WAIT: Duration = Duration::from_secs(120);
+const AGENT_WAIT: Duration = Duration::from_secs(120);
 
 /// A run whose process was killed in the middle of a booking, and that another process finished.
 #[derive(Clone, Debug, Serialize)]
@@ -47,8 +47,8 @@ pub struct Takeover {
 }
 
 /// Runs the trip in one process.
-pub(crate) async fn run_in_one_process(demo: &Demo, trip: &Trip) -> Result<Life, Error> {
-    start_agent(demo, trip)?.answer(LIFE_WAIT).await
+pub(crate) async fn run_in_one_process(demo: &Demo, trip: &Trip) -> Result<Conversation, Error> {
+    start_agent(demo, trip)?.answer(AGENT_WAIT).await
 }
 
 fn start_agent(demo: &Demo, trip: &Trip) -> Result<Process, Error> {
@@ -68,7 +68,7 @@ pub(crate) async fn run_in_several_processes(
     demo: &Demo,
     trip: &Trip,
     moment: Moment,
-) -> Result<(Life, Takeover), Error> {
+) -> Result<(Conversation, Takeover), Error> {
     let pending = kill_while_booking(demo, trip, moment).await?;
     let before = booking_at_desk(demo, trip, &pending).await?;
     if before.is_some() != (moment == Moment::AfterBooking) {
@@ -77,9 +77,9 @@ pub(crate) async fn run_in_several_processes(
     if !trip.keyed {
         reconcile(demo, trip, &pending, before.as_ref()).await?;
     }
-    let life = run_in_one_process(demo, trip).await?;
+    let conversation = run_in_one_process(demo, trip).await?;
     let after = booking_at_desk(demo, trip, &pending).await?;
-    let confirmed = confirmed_booking(&life);
+    let confirmed = confirmed_booking(&conversation);
     if after.is_none() || confirmed != after || before.is_some_and(|before| Some(before) != confirmed) {
         return Err(unexpected(trip, format!("got {confirmed:?}, but the desk has {after:?}")));
     }
@@ -92,7 +92,7 @@ pub(crate) async fn run_in_several_processes(
         confirmation: confirmed.map(|booking| booking.confirmation).unwrap_or_default(),
         processes: if trip.keyed { 2 } else { 3 },
     };
-    Ok((life, takeover))
+    Ok((conversation, takeover))
 }
 
 /// Kills the trip's first process once its booking's intent is durable and its result is not, and returns the intent.
@@ -105,7 +105,7 @@ async fn kill_while_booking(demo: &Demo, trip: &Trip, moment: Moment) -> Result<
         held = demo.desk.expect::<bool>(Request::Held { customer: customer() }) => {
             held?.then_some(()).ok_or_else(not_held)?;
         }
-        ended = process.document::<Life>(LIFE_WAIT) => {
+        ended = process.document::<Conversation>(AGENT_WAIT) => {
             return Err(ended.err().unwrap_or_else(|| unexpected(trip, "ended before it was killed".into())));
         }
     }
@@ -163,8 +163,8 @@ async fn reconcile(demo: &Demo, trip: &Trip, pending: &Pending, booked: Option<&
 }
 
 /// Returns the flight booking that the desk confirmed to an agent.
-fn confirmed_booking(life: &Life) -> Option<Booking> {
-    life.messages.iter().find_map(|message| match message {
+fn confirmed_booking(conversation: &Conversation) -> Option<Booking> {
+    conversation.messages.iter().find_map(|message| match message {
         Message::Tool { tool, heard: Heard::Result(booking), .. } if tool == "book_flight" => {
             serde_json::from_value(booking.clone()).ok()
         }

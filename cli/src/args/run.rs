@@ -130,7 +130,7 @@ pub(crate) struct Serve {
     #[command(flatten)]
     #[serde(skip)]
     pub(crate) registry: RegistryArg,
-    /// Serve the indices as they are; read nothing from the log
+    /// Serve the current indices without reading the log
     #[arg(long)]
     #[serde(skip)]
     pub(crate) paused: bool,

@@ -37,7 +37,7 @@ pub(crate) struct TokenCreate {
     /// Who will hold the token; recorded with every decision made with it
     #[arg(long, value_name = "NAME")]
     pub(crate) principal: String,
-    /// What the token allows: append, read_meta, read_content, approve, resolve, operate, audit
+    /// Permissions of the token: append, read_meta, read_content, approve, resolve, operate, audit
     #[arg(long = "scope", value_name = "SCOPE", value_delimiter = ',', required = true, value_parser = value::scope)]
     pub(crate) scopes: Vec<Scope>,
     /// For which runs: a run id, a prefix as in 'acme/*', or '*' for all. May be repeated

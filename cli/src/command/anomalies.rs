@@ -15,7 +15,7 @@ use runlog_schemas::answer::{Anomalies, ErrorKind, Run};
 pub(super) async fn run(session: &Session, args: args::Anomalies) -> Result<Answer, Error> {
     let target = Target::new("/v1/anomalies").with_some("run", args.run.as_ref());
     let list: Anomalies = pages::get(session, target, &args.page, &args.reading).await?;
-    // A run may have only refused records. Without refused records, the run is unknown if it has no other records either.
+    // A run may have only refused records. If it has none, ask whether the run exists.
     if let Some(run_id) = args.run.as_ref().filter(|_| list.anomalies.is_empty()) {
         let wait = session.wait(&args.reading.wait, READ_WAIT);
         let target = Target::run(run_id).with_some("consistency", session.config.consistency(&args.reading));

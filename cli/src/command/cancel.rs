@@ -26,7 +26,7 @@ pub(super) async fn run(session: &Session, args: args::Cancel) -> Result<Answer,
     confirm(args.consent, &format!("cancel run {run_id}"), |text| {
         text.facts([
             ("run", Cell::from(run_id)),
-            ("status", Cell::word(run.status.as_str())),
+            ("status", Cell::status(run.status.as_str())),
             ("records", run.records.into()),
             ("last record", Cell::from(&run.updated_at)),
             ("effect", "its writers are fenced off, and its status stays cancelled".into()),
@@ -64,7 +64,7 @@ pub(super) async fn run(session: &Session, args: args::Cancel) -> Result<Answer,
     let Some(outcome) = outcome.into_iter().next() else {
         return Err(Error::new(
             ErrorKind::Internal,
-            format!("the server did not say whether run {run_id} is cancelled"),
+            format!("the server did not report whether run {run_id} is cancelled"),
         ));
     };
     session.output.answer(&outcome, render::outcome)?;

@@ -15,7 +15,7 @@ pub(super) fn confirm(consent: Consent, what: &str, plan: impl FnOnce(&mut Text)
     }
     output::note(plan);
     if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
-        return Err(unconfirmed(what, "there is no terminal to ask at; add --yes to do it"));
+        return Err(unconfirmed(what, "there is no terminal for the confirmation; add --yes to confirm"));
     }
     output::ask(&format!("{what}? [y/N] "));
     if agreed(&mut io::stdin().lock()) { Ok(()) } else { Err(unconfirmed(what, "not confirmed")) }

@@ -38,7 +38,7 @@ pub(super) fn run(
     }
     if !server_typed {
         let message = format!(
-            "name the server to test with --server URL: the suite writes about 165 runs that cannot be removed, so {server} is \
+            "name the server to test with --server URL: the suite writes runs that cannot be removed, so {server} is \
              not taken by default"
         );
         return Err(Error::usage(message));

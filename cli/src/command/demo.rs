@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_folder_of_its_own_is_removed_and_none_that_holds_something_is_taken() {
+    fn only_an_own_folder_is_removed_and_a_folder_with_files_is_refused() {
         let temporary = Folder::new(None, false).unwrap();
         let path = temporary.path.clone();
         std::fs::write(path.join("x"), "x").unwrap();

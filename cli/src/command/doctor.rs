@@ -23,7 +23,7 @@ fn human(report: &Doctor, text: &mut Text) {
     text.title("partitions".to_owned());
     text.list(&report.partitions, "none")
         .column("PARTITION", |partition| partition.partition)
-        .column("STATE", |partition| Cell::word(partition.state.as_str()))
+        .column("STATE", |partition| Cell::status(partition.state.as_str()))
         .column("APPLIED", |partition| partition.applied)
         .column("END", |partition| partition.end)
         .column("LAG", |partition| partition.end.map(|end| end.since(partition.applied)))
@@ -31,7 +31,7 @@ fn human(report: &Doctor, text: &mut Text) {
         .print();
     text.title(format!("{} findings", report.findings.len()));
     for finding in &report.findings {
-        text.line([Cell::word(finding.severity.as_str()), Cell::from(&finding.what)]);
+        text.line([Cell::status(finding.severity.as_str()), Cell::from(&finding.what)]);
         text.line([Cell::from("  fix:").dim(), Cell::from(&finding.fix)]);
     }
 }

@@ -58,9 +58,9 @@ fn human(list: &Effects, text: &mut Text) {
         .column("RUN", |effect| &effect.run_id)
         .column("TOOL", |effect| &effect.pending.tool_name)
         .column("N", |effect| effect.pending.occurrence)
-        .column("STATUS", |effect| Cell::word(effect.pending.status.as_str()))
-        .column("STATE", |effect| effect.pending.state.as_ref().map(|state| Cell::word(state.as_str())))
-        .column("CLASS", |effect| effect.pending.class.as_ref().map(|class| Cell::word(class.as_str())))
+        .column("STATUS", |effect| Cell::status(effect.pending.status.as_str()))
+        .column("STATE", |effect| effect.pending.state.as_ref().map(|state| Cell::status(state.as_str())))
+        .column("CLASS", |effect| effect.pending.class.as_ref().map(|class| Cell::status(class.as_str())))
         .column("AGE", |effect| effect.age_millis.map(render::age))
         .column("AGENT", |effect| Cell::from(effect.agent_id.as_ref()))
         .column("ATTEMPTS", |effect| Cell::from(effect.attempts))
@@ -198,8 +198,8 @@ fn plan(effect: Option<&Pending>, decision: &str, result: Option<&Json>, text: &
     if let Some(effect) = effect {
         text.facts([
             ("tool", Cell::from(&effect.tool_name)),
-            ("state", effect.state.as_ref().map(|state| Cell::word(state.as_str())).into()),
-            ("class", Cell::word(effect.class.as_str())),
+            ("state", effect.state.as_ref().map(|state| Cell::status(state.as_str())).into()),
+            ("class", Cell::status(effect.class.as_str())),
             ("why", Cell::from(&effect.reason)),
             ("attempts", effect.attempts.into()),
         ]);

@@ -81,7 +81,7 @@ async fn atif(session: &Session, args: &args::Export) -> Result<Answer, Error> {
     for run_id in args.runs.iter().filter(|run_id| seen.insert(*run_id)) {
         let run = source.run(run_id).await?;
         if !export.run(&run).await? {
-            let what = format!("run {run_id} had no record at the position of --at");
+            let what = format!("run {run_id} has no record up to the position in --at");
             return Err(Error::new(ErrorKind::NotFound, what).with("run_id", run_id.as_str()));
         }
     }
@@ -113,7 +113,7 @@ struct Atif<'a> {
 }
 
 impl Atif<'_> {
-    /// Exports a run. Returns false if the run had not begun at its position.
+    /// Exports a run. Returns false if the run has no record up to the position in `--at`.
     async fn run(&mut self, run: &Run) -> Result<bool, Error> {
         let partition = run.position.partition;
         let offset = match &self.pins {
@@ -127,7 +127,7 @@ impl Atif<'_> {
         let mut records = self.source.records(&run.run_id, at);
         let Some(first) = records.next().await? else { return Ok(false) };
         let name = file_name(&run.run_id);
-        // A run whose export fails prints nothing on stdout either.
+        // Without a folder, a temporary file: a run whose export fails must print nothing on stdout.
         let mut file = match &self.staging {
             Some(staging) => staging.create(&name)?,
             None => tempfile::tempfile().map_err(|error| staging::failed(&std::env::temp_dir(), error))?,

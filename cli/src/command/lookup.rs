@@ -23,7 +23,7 @@ const ARGS_BYTES_MAX: usize = 16 << 10;
 
 /// The answer. For a pending call it also contains the request.
 #[derive(Debug, Serialize)]
-struct Found {
+struct LookupAnswer {
     #[serde(flatten)]
     call: Lookup,
     #[serde(flatten)]
@@ -68,7 +68,7 @@ pub(super) async fn run(session: &Session, args: args::Lookup) -> Result<Answer,
     } else {
         None
     };
-    session.output.answer(&Found { call, request }, human)?;
+    session.output.answer(&LookupAnswer { call, request }, human)?;
     Ok(answer)
 }
 
@@ -81,12 +81,12 @@ fn answer(status: &OrOther<LookupStatus>) -> Answer {
     }
 }
 
-fn human(found: &Found, text: &mut Text) {
-    let Found { call, request } = found;
+fn human(found: &LookupAnswer, text: &mut Text) {
+    let LookupAnswer { call, request } = found;
     let occurrence = call.occurrence.map(|occurrence| format!("{occurrence} of {}", call.occurrences));
     let error = call.error.as_ref().map(|error| Cell::from(format!("{}: {}", error.kind, error.message)).bad());
     let facts = [
-        ("status", Cell::word(call.status.as_str())),
+        ("status", Cell::status(call.status.as_str())),
         ("tool", call.tool_name.as_ref().into()),
         ("arguments", call.arguments.as_ref().map(|arguments| arguments.as_str()).into()),
         ("result", call.result.as_ref().map(|result| result.as_str()).into()),
@@ -100,7 +100,7 @@ fn human(found: &Found, text: &mut Text) {
         Some(Request { id, class, reason, evidence, .. }) => {
             text.facts(facts.into_iter().chain([
                 ("request id", Cell::from(id).strong()),
-                ("class", Cell::word(class.as_str())),
+                ("class", Cell::status(class.as_str())),
                 ("why", reason.into()),
                 ("evidence", (evidence.len() as u64).into()),
             ]));

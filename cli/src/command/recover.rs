@@ -73,8 +73,8 @@ fn human(recovery: &Recovery, text: &mut Text) {
     let resumable = if recovery.resumable { "yes" } else { "no" };
     text.facts([
         ("run", Cell::from(&recovery.run_id).strong()),
-        ("status", Cell::word(recovery.status.as_str())),
-        ("resumable", Cell::word(resumable)),
+        ("status", Cell::status(recovery.status.as_str())),
+        ("resumable", Cell::status(resumable)),
         ("reason", recovery.reason.as_ref().into()),
         ("position", render::position(&recovery.position)),
         ("next journal_seq", recovery.next_journal_seq.into()),
@@ -97,8 +97,8 @@ fn human(recovery: &Recovery, text: &mut Text) {
     text.list(&recovery.pending, "no pending calls")
         .column("TOOL", |call| &call.tool_name)
         .column("N", |call| call.occurrence)
-        .column("STATE", |call| call.state.as_ref().map(|state| Cell::word(state.as_str())))
-        .column("CLASS", |call| Cell::word(call.class.as_str()))
+        .column("STATE", |call| call.state.as_ref().map(|state| Cell::status(state.as_str())))
+        .column("CLASS", |call| Cell::status(call.class.as_str()))
         .column("EVIDENCE", |call| call.evidence.len() as u64)
         .column("WHY", |call| &call.reason)
         .column("ID", |call| &call.id)
@@ -111,7 +111,7 @@ fn human(recovery: &Recovery, text: &mut Text) {
     text.list(&recovery.completed, "none")
         .column("TOOL", |call| &call.tool_name)
         .column("N", |call| call.occurrence)
-        .column("STATUS", |call| Cell::word(call.status.as_str()))
+        .column("STATUS", |call| Cell::status(call.status.as_str()))
         .column("POSITION", |call| render::position(&call.position))
         .column("FINGERPRINT", |call| Cell::from(&call.fingerprint).dim())
         .print();
@@ -125,7 +125,7 @@ fn human(recovery: &Recovery, text: &mut Text) {
             text.title(format!("{} {name}", open.len()));
             text.list(open, "none")
                 .column("ID", |item| &item.id)
-                .column("STATUS", |item| Cell::word(item.status.as_str()))
+                .column("STATUS", |item| Cell::status(item.status.as_str()))
                 .column("SINCE", |item| render::position(&item.since))
                 .column("RECORD", |item| &item.record_id)
                 .print();

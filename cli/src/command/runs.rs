@@ -38,7 +38,7 @@ pub(super) async fn list(session: &Session, args: args::Runs) -> Result<Answer, 
                 let id = Cell::from(&run.run_id);
                 if is_long(run) { id.shorten(RUN_ID_WIDTH) } else { id }
             })
-            .column("STATUS", |run| Cell::word(run.status.as_str()))
+            .column("STATUS", |run| Cell::status(run.status.as_str()))
             .column("RECORDS", |run| run.records)
             .column("EPOCH", |run| run.epoch)
             .column("UPDATED", |run| &run.updated_at)

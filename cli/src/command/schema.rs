@@ -143,7 +143,8 @@ fn human(checked: &CheckAnswer, text: &mut Text) {
     }
     text.line([Cell::from("incompatible").bad()]);
     for incompatibility in &checked.incompatibilities {
-        let rule = if incompatibility.rule == evolution::Rule::InPlace { " (this journal's readers)" } else { "" };
+        let rule =
+            if incompatibility.rule == evolution::Rule::InPlace { " (required by Runlog's readers)" } else { "" };
         text.line([
             Cell::from(format!("  {}:", incompatibility.path)),
             Cell::from(format!("{}{rule}", incompatibility.reason)),

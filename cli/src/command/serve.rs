@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn local_wins_over_brokers_that_nobody_typed() {
+    fn local_takes_precedence_over_brokers_that_are_not_on_the_command_line() {
         let local = settings("runlog serve --local --data d", Some("env:1"), Config::default()).unwrap();
         assert_eq!((local.log, local.flags.listen), (Log::Local, None));
         let kafka = settings("runlog serve --data d", Some("env:1"), Config::default()).unwrap();

@@ -122,7 +122,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_summary_tells_what_matters_of_a_payload() {
+    fn a_summary_shows_the_main_members_of_a_payload() {
         let requested =
             json!({"type": "tool_call_requested", "tool_name": "book", "arguments": {"n": 1}, "call_id": "x"});
         assert_eq!(summarize_payload(&requested), r#"book {"n":1}"#);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_are_a_string_differ_from_those_that_are_an_object() {
+    fn string_arguments_look_different_from_object_arguments() {
         let request = |arguments: Value| {
             summarize_payload(&json!({"type": "tool_call_requested", "tool_name": "book", "arguments": arguments}))
         };

@@ -35,7 +35,7 @@ fn human(result: &Verification, all: bool, text: &mut Text) {
         .column("END OFFSET", |(partition, _)| partition.offset)
         .column("INDEX", |(_, index)| &index.name)
         .column("ROWS", |(_, index)| index.rows)
-        .column("", |(_, index)| Cell::word(if equal(index) { "equal" } else { "unequal" }))
+        .column("", |(_, index)| Cell::status(if equal(index) { "equal" } else { "unequal" }))
         .column("LIVE", |(_, index)| Cell::from(&index.live_digest).clip(19).dim())
         .column("REBUILT", |(_, index)| Cell::from(&index.rebuilt_digest).clip(19).dim())
         .print();

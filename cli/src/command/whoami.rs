@@ -1,4 +1,4 @@
-//! `whoami`: what the credential of this command allows.
+//! `whoami`: the permissions of this command's credential.
 
 use crate::{
     args,

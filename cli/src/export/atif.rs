@@ -160,7 +160,7 @@ impl<W: Write> Trajectory<W> {
             }
         }
         let position = format!("{}:{}", line.position.partition, line.position.offset);
-        let at = At { time: line.timestamp, position, record_id: line.record_id };
+        let at = StepRecord { time: line.timestamp, position, record_id: line.record_id };
         match payload {
             Some(Payload::ConversationTurn(turn)) => {
                 self.has_turns = true;
@@ -231,7 +231,7 @@ impl<W: Write> Trajectory<W> {
     }
 
     /// Adds a message of a conversation.
-    fn message(&mut self, role: &str, content: &Json, at: At) -> io::Result<()> {
+    fn message(&mut self, role: &str, content: &Json, at: StepRecord) -> io::Result<()> {
         let message = Text::from_content(content);
         let source = match role {
             "assistant" => return self.begin_step(message, at),
@@ -245,7 +245,7 @@ impl<W: Write> Trajectory<W> {
     }
 
     /// Adds a tool's message. The result of a call already contains it, unless there are more such messages than calls.
-    fn tool_message(&mut self, message: Text, at: At) -> io::Result<()> {
+    fn tool_message(&mut self, message: Text, at: StepRecord) -> io::Result<()> {
         self.tools_said += 1;
         if self.tools_said <= self.written.tool_calls {
             return Ok(());
@@ -259,7 +259,7 @@ impl<W: Write> Trajectory<W> {
     }
 
     /// Adds the new messages of a checkpoint, if the run has no recorded turns.
-    fn checkpoint(&mut self, checkpoint: &LoopCheckpoint, at: At) -> io::Result<()> {
+    fn checkpoint(&mut self, checkpoint: &LoopCheckpoint, at: StepRecord) -> io::Result<()> {
         // A checkpoint without a base repeats the messages of earlier checkpoints.
         let repeats = checkpoint.base.is_none();
         for (index, message) in checkpoint.messages.iter().enumerate() {
@@ -273,13 +273,13 @@ impl<W: Write> Trajectory<W> {
             if has_recorded && (role == "tool" || is_empty && has_calls) {
                 continue;
             }
-            let at = At { position: format!("{}#{index}", at.position), ..at.clone() };
+            let at = StepRecord { position: format!("{}#{index}", at.position), ..at.clone() };
             self.message(&role, &content, at)?;
         }
         Ok(())
     }
 
-    fn request(&mut self, request: ToolCallRequested, at: At) -> io::Result<()> {
+    fn request(&mut self, request: ToolCallRequested, at: StepRecord) -> io::Result<()> {
         let ToolCallRequested { request_id, call_id, tool_name, arguments, fingerprint, vendor, .. } = request;
         let joins = self
             .open
@@ -307,7 +307,7 @@ impl<W: Write> Trajectory<W> {
     }
 
     /// Adds a call and its result that another system recorded.
-    fn observed(&mut self, entry: ToolJournalEntry, at: At) -> io::Result<()> {
+    fn observed(&mut self, entry: ToolJournalEntry, at: StepRecord) -> io::Result<()> {
         if !self.open.as_ref().is_some_and(Open::has_room) {
             self.begin_step(Text::empty(), at.clone())?;
         }
@@ -334,7 +334,7 @@ impl<W: Write> Trajectory<W> {
         }
     }
 
-    fn decision(&mut self, decision: EffectResolution, at: At) -> io::Result<()> {
+    fn decision(&mut self, decision: EffectResolution, at: StepRecord) -> io::Result<()> {
         let EffectResolution { request_record_id, decision, result, who, why } = decision;
         let extra = json!({ "decision": decision, "who": who, "why": why });
         let content = match decision.as_str() {
@@ -348,7 +348,7 @@ impl<W: Write> Trajectory<W> {
     }
 
     /// Adds the end of a call to its step, or as a new step if its step is already written.
-    fn result(&mut self, request: RecordId, content: Text, extra: Option<Value>, at: At) -> io::Result<()> {
+    fn result(&mut self, request: RecordId, content: Text, extra: Option<Value>, at: StepRecord) -> io::Result<()> {
         let own = |open: &&mut Open| open.step.tool_calls.iter().any(|call| call.tool_call_id == request);
         if let Some(open) = self.open.as_mut().filter(own) {
             open.observe(Observed { source_call_id: Some(request), content, extra });
@@ -364,7 +364,7 @@ impl<W: Write> Trajectory<W> {
     }
 
     /// Writes the open step and begins a new agent step.
-    fn begin_step(&mut self, message: Text, at: At) -> io::Result<()> {
+    fn begin_step(&mut self, message: Text, at: StepRecord) -> io::Result<()> {
         self.close()?;
         let bytes = message.bytes();
         let step = Step {
@@ -424,13 +424,13 @@ impl Open {
 
 /// The record of a step.
 #[derive(Clone, Debug)]
-struct At {
+struct StepRecord {
     time: String,
     position: String,
     record_id: RecordId,
 }
 
-impl At {
+impl StepRecord {
     fn extra(&self) -> Value {
         json!({ "record_id": self.record_id, "position": self.position })
     }

@@ -171,9 +171,9 @@ impl Writer {
         self.run.times.push(last.max(nanos / NANOS_PER_MILLI));
     }
 
-    /// Adds the input of a model or an agent. A model gets its whole conversation each time; only messages after the
-    /// run's part are new. In a conversation that was cut or edited, or beside other conversations, content identifies
-    /// messages.
+    /// Adds the input of a model or an agent. A model gets its whole conversation each time. Only the messages after the
+    /// recorded part are new. If the conversation was cut or edited, or the run has several conversations, a message is
+    /// new if its content is new.
     fn add_input(&mut self, span: &Span, nanos: u64) {
         let input = messages(span, "gen_ai.input.messages");
         let common =
@@ -252,8 +252,8 @@ fn messages(span: &Span, attribute: &str) -> Vec<(Sha256, Value)> {
     }
 }
 
-/// The hash that identifies a message: role and parts. The finish reason is left out, since an answer loses it as
-/// input.
+/// The hash that identifies a message: role and parts. It excludes the finish reason, which an answer has and the same
+/// message in a later input has not.
 fn key(message: &Value) -> Sha256 {
     let text = serde_json::json!([message.get("role"), message.get("parts")]).to_string();
     Sha256::of(text.as_bytes())

@@ -48,8 +48,8 @@ pub(crate) enum Event {
         /// The message's content, or null without content.
         content: Json,
     },
-    /// Its request id is one per assistant message. Its call id is unique within the request and begins with the source's
-    /// own id, if there is one.
+    /// All calls of an assistant message have the same request id. The call id is unique within the request and begins with
+    /// the source's own id, if there is one.
     CallRequested(ToolCallRequested),
     CallCompleted {
         /// Index of the request's event.
@@ -64,7 +64,7 @@ pub(crate) enum Event {
     /// An observed call. It has no intent, so it is never pending and answers no later call.
     CallObserved(ToolJournalEntry),
     Checkpoint {
-        /// The checkpoint contains the first so many of the run's messages.
+        /// The number of the run's messages, from the first, that the checkpoint contains.
         messages: usize,
         /// Indices of the events of earlier requests without an answer.
         unanswered: Vec<usize>,
@@ -130,7 +130,7 @@ impl Call {
     }
 }
 
-/// The index of a request's event, for the recorder that returned it.
+/// The index of a request's event. Valid for the recorder that returned it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestIndex(usize);
 

@@ -65,7 +65,7 @@ fn a_file_that_is_not_utf_8_or_not_there_is_refused() {
 }
 
 #[test]
-fn a_key_said_twice_is_malformed() {
+fn a_duplicate_key_is_malformed() {
     let twice = r#"[{"task_id": 1, "task_id": 2, "trial": 0, "reward": 1.0, "traj": []}]"#;
     let message = plan_of(Format::TauBench, &[("a.json", twice)], None).unwrap_err().to_string();
     assert!(message.contains("malformed at $[0]: duplicate key \"task_id\""), "{message}");

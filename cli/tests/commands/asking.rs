@@ -228,7 +228,7 @@ fn text_for_people_says_the_same_and_nothing_on_stderr() {
 }
 
 #[test]
-fn what_does_not_exist_and_what_is_mistyped_end_with_2_and_say_so() {
+fn an_unknown_command_and_a_mistyped_flag_exit_with_2() {
     for arguments in [&["rebuild"][..], &["snapshot", "create"], &["bench"]] {
         let document = run(&[&["--json"], arguments].concat()).is(2);
         assert_eq!(document["error"]["kind"], "usage", "{document}");

@@ -70,7 +70,7 @@ fn a_record_that_can_be_read_is_skipped_only_by_force() {
 }
 
 #[test]
-fn retention_says_first_how_many_records_it_concerns() {
+fn retention_first_shows_the_number_of_records() {
     let (_folder, server) = server();
     let turn = r#"{"type":"conversation_turn","message_id":"m","kind":"user","content":"x"}"#;
     server.publish_applied("r", &[("s", STARTED), ("t1", turn), ("t2", turn)]);
@@ -92,7 +92,7 @@ fn retention_says_first_how_many_records_it_concerns() {
 }
 
 #[test]
-fn a_cancelled_run_is_cancelled_once_and_takes_nothing_more() {
+fn a_cancelled_run_is_cancelled_once_and_accepts_no_more_records() {
     let (_folder, server) = server();
     server.publish_applied("r", &[("s", STARTED)]);
     assert_eq!(ask(&server, &["cancel", "r"], &["--yes"]).is(0)["outcome"], "applied");

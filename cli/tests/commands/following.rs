@@ -65,7 +65,7 @@ fn a_tail_shows_new_records_and_resumes_at_its_cursor_when_the_server_returns() 
 }
 
 #[test]
-fn runs_are_found_by_time_and_by_what_they_wait_for() {
+fn runs_are_found_by_time_and_by_a_call_that_waits() {
     let (_folder, server) = server();
     let book = r#"{"type":"tool_call_requested","request_id":"m","call_id":"c","tool_name":"book","arguments":{}}"#;
     server.publish_applied("c-waits", &[("s1", STARTED), ("q1", book)]);

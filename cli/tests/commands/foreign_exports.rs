@@ -1,4 +1,4 @@
-//! What others read of an export.
+//! Other tools read the files of an export.
 
 use super::harness::{Server, server};
 use serde_json::Value;
@@ -11,7 +11,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// What a Python program of the tests printed, with the libraries of `tests/python/requirements.txt`.
+/// Runs a Python program of the tests with the libraries of `tests/python/requirements.txt`, and returns its output.
 fn python(program: &str, arguments: &[PathBuf]) -> Vec<Value> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/python");
     let output = |command: &mut Command| {

@@ -185,7 +185,7 @@ fn observed_calls_are_imported_once_and_answer_no_gate() {
     assert_eq!(calls[0]["payload"]["arguments"], json!({"flight": "HAT136"}));
     assert_eq!((&calls[1]["payload"]["is_error"], &calls[1]["payload"]["result"]), (&json!(true), &json!("no seat")));
     assert_eq!(calls[0]["timestamp"], "2026-11-23T10:00:03.250Z");
-    // What was watched is no answer: the same call of an agent would run.
+    // An observed call is no answer: the same call of an agent would run.
     let lookup = server.ask(&["lookup", run, "--tool", "book_flight", "--args", r#"{"flight":"HAT136"}"#]);
     assert_eq!(lookup.is(1)["status"], "unknown");
     assert_eq!(server.ask(&["effects"]).is(0)["effects"], json!([]));

@@ -1,4 +1,4 @@
-//! What an operator sees of a server: metrics, readiness, the doctor's counts, the paths.
+//! A server shows an operator its metrics, readiness, the doctor's counts and its paths.
 
 use super::harness::{Server, get, server};
 use serde_json::{Value, json};
@@ -81,7 +81,7 @@ fn metrics_are_in_the_exposition_format_and_count_what_happened() {
 }
 
 #[test]
-fn readiness_says_whether_it_catches_up_or_is_stopped() {
+fn readiness_distinguishes_catching_up_from_stopped() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let ready = |server: &Server| -> (u16, Value) {
@@ -110,7 +110,7 @@ fn readiness_says_whether_it_catches_up_or_is_stopped() {
 }
 
 #[test]
-fn an_overview_counts_what_is_pending_and_names_the_partitions_that_it_does_not_speak_for() {
+fn an_overview_counts_pending_effects_and_names_partitions_that_it_cannot_count() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let overview = |server: &Server| -> Value {
@@ -146,7 +146,7 @@ fn an_overview_counts_what_is_pending_and_names_the_partitions_that_it_does_not_
 }
 
 #[test]
-fn the_doctor_counts_what_waits_for_a_decision_and_what_was_refused() {
+fn the_doctor_counts_effects_that_wait_and_refused_records() {
     let (_folder, server) = server();
     let before = server.ask(&["doctor"]).is(0);
     assert_eq!((&before["waiting_decisions"], &before["refused_records"]), (&json!(0), &json!(0)));

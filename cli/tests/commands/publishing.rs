@@ -50,7 +50,7 @@ fn a_repeat_gives_the_first_position_and_a_refusal_its_reason() {
 }
 
 #[test]
-fn an_answer_says_whether_it_is_applied_its_number_the_writer_and_why_not() {
+fn an_answer_reports_outcome_number_writer_and_reason() {
     let (_folder, server) = server();
     let first = server.publish(STARTED).is(0);
     assert_eq!((&first["applied"], &first["journal_seq"], &first["detail"]), (&json!(true), &json!(1), &Value::Null));
@@ -113,7 +113,7 @@ fn what_may_have_been_published_is_named_by_the_ids_that_make_it_safe_to_send_ag
 }
 
 #[test]
-fn a_line_that_is_no_record_is_named_and_what_stood_before_it_stays() {
+fn a_malformed_line_is_named_and_earlier_lines_stay_published() {
     let (_folder, server) = server();
     let result =
         server.publish(&format!("{STARTED}\n{{\"run_id\":\"r\",\"payload\":{{\"type\":\"x\"}}}}\n{STARTED}\n"));
@@ -131,7 +131,7 @@ fn a_line_that_is_no_record_is_named_and_what_stood_before_it_stays() {
 #[test]
 fn a_record_beyond_the_limit_is_refused_by_its_line() {
     let (_folder, server) = server();
-    // What is no payload does not go to the content store.
+    // A value that is no payload does not go to the content store.
     let large = "x".repeat(2 << 20);
     let turn = |tag: &str| {
         format!(

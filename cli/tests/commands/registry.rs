@@ -16,7 +16,7 @@ use runlog_schemas::{
 };
 use std::{fs, path::Path, time::Duration};
 
-/// What a partition holds, while no server runs.
+/// The records of a partition, read while no server runs.
 fn values(data: &Path, partition: impl Into<PartitionId>) -> Vec<Vec<u8>> {
     let log = LocalLog::open(LocalConfig::new(data.join("log"))).unwrap();
     let mut reader = log.reader(&[(partition.into(), Offset::ZERO)]).unwrap();

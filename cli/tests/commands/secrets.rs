@@ -90,7 +90,7 @@ fn secrets_are_neither_in_logs_nor_in_answers_nor_on_command_lines() {
 }
 
 #[test]
-fn help_and_refusals_do_not_repeat_what_a_variable_holds() {
+fn help_and_errors_do_not_print_the_value_of_a_variable() {
     let url = format!("http://me:{CANARY}@127.0.0.1:1");
     let run_with_canary = |arguments: &[&str]| {
         let mut command = command();

@@ -73,7 +73,7 @@ fn a_shutdown_answers_what_is_in_flight() {
 }
 
 #[test]
-fn the_log_tells_start_requests_and_shutdown() {
+fn the_server_logs_its_start_requests_and_shutdown() {
     let folder = tempfile::tempdir().unwrap();
     let (data, log) = (folder.path().join("data"), folder.path().join("log"));
     let server = Server::start_logged(&data, &["--log-format", "json"], &log);
@@ -156,7 +156,7 @@ fn a_folder_or_an_address_in_use_is_unavailable() {
 }
 
 #[test]
-fn settings_come_from_the_file_unless_flag_or_environment_say_otherwise() {
+fn flags_and_environment_take_precedence_over_the_file() {
     let (folder, server) = server();
     let config = super::harness::file(folder.path(), "runlog.json", &json!({"server": server.url}).to_string());
     let config = config.to_str().unwrap();
@@ -171,7 +171,7 @@ fn settings_come_from_the_file_unless_flag_or_environment_say_otherwise() {
 }
 
 #[test]
-fn an_index_of_another_log_answers_nothing_but_eventual_and_takes_nothing() {
+fn an_index_of_another_log_answers_at_eventual_only_and_applies_no_record() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let call = r#"{"type":"tool_call_requested","request_id":"q","call_id":"c","tool_name":"pay","arguments":{}}"#;
@@ -179,7 +179,7 @@ fn an_index_of_another_log_answers_nothing_but_eventual_and_takes_nothing() {
     let server = Server::start(&data, &[]);
     server.publish_applied("r", &[("s", r#"{"type":"run_lifecycle","status":"started"}"#), ("call", call)]);
     assert_eq!(server.ask(&lookup).is(6)["status"], "pending");
-    // An orderly end brings the index to disk.
+    // An orderly end flushes the index to disk.
     assert_eq!(server.signal("TERM"), 0);
     std::fs::remove_dir_all(data.join("log")).unwrap();
     let missing = run(&["--json", "serve", "--local", "--data", data.to_str().unwrap()]);

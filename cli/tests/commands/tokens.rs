@@ -26,7 +26,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn a_token_lets_its_holder_do_what_it_says_until_it_is_revoked() {
+fn a_token_has_its_permissions_until_it_is_revoked() {
     let folder = tempfile::tempdir().unwrap();
     let (tokens, data) = (folder.path().join("tokens.json"), folder.path().join("data"));
     let tokens_path = tokens.to_str().unwrap();
@@ -66,7 +66,7 @@ fn a_token_lets_its_holder_do_what_it_says_until_it_is_revoked() {
     }
     assert_eq!(ask(&server, &agent, &["runs"]).error(2), "unauthenticated");
     ask(&server, &desk, &["runs"]).is(0);
-    // Whatever the server wrote, and the tokens, are its user's alone.
+    // Only the server's user may read its files and the tokens.
     for (path, expected) in [
         (&tokens, 0o600),
         (&data, 0o700),

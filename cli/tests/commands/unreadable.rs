@@ -20,7 +20,7 @@ pub(super) fn append(data: &Path, partition: impl Into<PartitionId>, value: Vec<
     runtime.block_on(log.append(partition.into(), vec![entry])).unwrap()[0]
 }
 
-/// A run id whose partition, of four, is the one given.
+/// A run id in `partition` of four.
 pub(super) fn run_in(partition: impl Into<PartitionId>) -> String {
     let partition = partition.into();
     (0..)

@@ -57,7 +57,7 @@ def may_continue(rl: sync.Runlog, found: dict[str, Any]) -> bool:
 
 
 def continue_silent_runs(rl: sync.Runlog, stop: threading.Event) -> int:
-    """Continues each silent run in turn. Returns the number of runs that it brought to their end."""
+    """Continues each silent run in turn. Returns the number of runs that it ended."""
     ended = 0
     for found in silent_runs(rl):
         if stop.is_set():

@@ -1,7 +1,7 @@
 """An agent in a process of its own: `agent.py URL RUN LEDGER MODE`. Each effect is a line in LEDGER.
 
-MODE: `die` kills itself in the middle of the booking, `die-paying` of the payment, `go` works, `hold` says that it pays and waits
-for a line, `race` claims with the other processes and pays once.
+MODE: `die` kills the process in the middle of the booking, `die-paying` in the middle of the payment. `hold` prints `paying` and
+waits for a line on stdin. Any other mode does all steps.
 """
 
 import os
@@ -13,11 +13,11 @@ import runlog
 from runlog import sync
 
 url, run_id, ledger, mode = sys.argv[1:]
-book_of_effects = pathlib.Path(ledger)
+ledger_file = pathlib.Path(ledger)
 
 
 def note(what: str) -> None:
-    with book_of_effects.open("a") as file:
+    with ledger_file.open("a") as file:
         file.write(what + "\n")
 
 

@@ -12,7 +12,7 @@ VECTORS = json.loads((TOP / "schemas" / "vectors" / "canonical.json").read_text(
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
-def test_a_vector_has_the_canonical_form_and_the_fingerprint_that_it_says(vector):
+def test_a_vector_has_its_canonical_form_and_fingerprint(vector):
     if "refused" in vector:
         with pytest.raises(Refused) as refused:
             canonical_text(vector["input"])

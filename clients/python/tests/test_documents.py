@@ -33,7 +33,7 @@ def run(url: str, program: str | Path, *options: str, ends_with: int = 0, **vari
     return ended.stdout
 
 
-def test_the_loop_of_the_readme_dies_and_goes_on_as_it_says(url):
+def test_the_loop_of_the_readme_resumes_after_a_kill(url):
     agent = blocks(CLIENT / "README.md")[0]
     assert agent == (CLIENT / "examples" / "quickstart.py").read_text(encoding="utf-8").split('"""\n\n', 1)[1]
     books = [f"booking {city} with the key trip-3-{city}, attempt 1" for city in ("LHR", "CDG")]
@@ -102,7 +102,7 @@ def test_the_watcher_ends_the_run_of_a_killed_agent(url):
     assert out.count("`book_flight` runs") == 2 and out.endswith("the run is completed; the watcher ended with 0\n")
 
 
-def test_the_killed_graph_goes_on_where_it_was(url):
+def test_the_killed_graph_resumes_at_its_checkpoint(url):
     out = run(url, CLIENT / "examples" / "langgraph_killed.py")
     assert out.count("`find` runs") == 1 and "it was killed" in out
     assert "['found HAT136', 'booked B-1009']\nit ended with 0" in out

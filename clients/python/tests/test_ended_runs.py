@@ -56,7 +56,7 @@ def trip(run, made):
     ]
 
 
-def test_a_program_that_is_run_again_after_its_end_gets_what_is_recorded(url, run_id):
+def test_a_program_run_again_after_its_end_gets_the_recorded_results(url, run_id):
     made = []
     with sync.connect(url) as rl:
         for times in range(3):

@@ -108,7 +108,7 @@ def test_an_operation_that_is_interrupted_at_any_request_is_repeated_by_the_same
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before a request", "after its answer"])
-async def test_a_task_that_is_cancelled_at_any_request_leaves_a_handle_that_goes_on(url, run_id, after):
+async def test_a_handle_works_after_a_task_is_cancelled_at_any_request(url, run_id, after):
     at = cancelled = 0
     while True:
         at += 1
@@ -299,7 +299,7 @@ def test_two_processes_that_take_turns_between_any_two_requests_run_an_effect_on
     assert "ran" in firsts and "ran" in seconds and firsts & {"Fenced", "ClaimLost"}
 
 
-def test_a_claim_whose_answer_was_lost_is_found_again_and_fences_nobody(url, run_id):
+def test_a_claim_with_a_lost_answer_is_found_again_and_fences_no_writer(url, run_id):
     runlog, faults = connected(url)
     with runlog:
         faults.arm(2, True, lost)

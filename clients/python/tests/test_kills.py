@@ -9,7 +9,7 @@ from kills.fleet import Fleet
 from kills.graph import Kills
 
 
-def test_no_booking_is_made_twice_or_lost_whoever_is_killed(tmp_path, capsys):
+def test_no_booking_is_repeated_or_lost_under_kills(tmp_path, capsys):
     fleet = Fleet(tmp_path, 25, random.randrange(1 << 32), rust=0.3)
     try:
         fleet.run()
@@ -23,7 +23,7 @@ def test_no_booking_is_made_twice_or_lost_whoever_is_killed(tmp_path, capsys):
         fleet.stop()
 
 
-def test_a_graph_comes_to_the_same_end_whoever_is_killed(tmp_path):
+def test_a_graph_has_the_same_result_under_kills(tmp_path):
     kills = Kills(tmp_path, 10, random.randrange(1 << 32))
     try:
         kills.run()

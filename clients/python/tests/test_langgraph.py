@@ -401,7 +401,7 @@ def test_a_sync_graph(url, prefix, config):
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before a request", "after its answer"])
-def test_a_put_that_is_interrupted_at_any_request_leaves_a_saver_that_goes_on(url, prefix, after):
+def test_a_saver_works_after_a_put_is_interrupted_at_any_request(url, prefix, after):
     from faults import Interrupted, SyncFaults, interrupt
 
     place = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}

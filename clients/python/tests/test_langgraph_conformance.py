@@ -1,4 +1,4 @@
-"""langgraph-checkpoint-conformance: all eight capabilities are there, and all 81 tests pass."""
+"""langgraph-checkpoint-conformance: the saver has all eight capabilities, and passes all 81 tests."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def place(thread_id, ns=""):
 # Clocks
 
 
-async def test_a_worker_whose_clock_is_behind_is_refused_by_name_and_fences_nobody(url, prefix, config, monkeypatch):
+async def test_a_worker_with_a_slow_clock_is_refused_and_fences_no_writer(url, prefix, config, monkeypatch):
     async with RunlogSaver.connect(url, prefix=prefix) as a, RunlogSaver.connect(url, prefix=prefix) as b:
         await chain(a, one).ainvoke({"log": ["first"]}, config)
         with monkeypatch.context() as behind:

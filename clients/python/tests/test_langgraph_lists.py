@@ -168,7 +168,7 @@ def test_an_operator_reads_a_thread_without_its_types_and_runs_none(url, prefix,
     assert code == 1 and "has no checkpoint" in told and "--prefix" in told
 
 
-def test_an_operator_is_told_what_only_the_application_can_read(url, prefix):
+def test_an_operator_sees_that_only_the_application_can_read_a_value(url, prefix):
     with RunlogSaver.connect(url, prefix=prefix, serde=EncryptedSerializer(Cipher())) as saver:
         put(saver, "t", 1, {"user": "u1"})
     code, _, told = shown(url, prefix, "t")

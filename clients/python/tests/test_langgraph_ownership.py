@@ -149,7 +149,7 @@ async def test_12_a_thread_is_owned_by_itself(saver):
     assert await put(owner, step=1) == await tip(saver)
 
 
-async def test_13_the_new_owner_goes_on(saver):
+async def test_13_the_new_owner_continues(saver):
     _, new, first = await superseded(saver)
     second = await put(new, parent=first, step=1)
     await put_writes(new, second, "recovered")
@@ -174,7 +174,7 @@ async def test_15_reading_needs_no_ownership(saver):
     await put(owner, parent=first, step=1)
 
 
-async def test_an_owner_asks_whether_it_still_is_and_a_saver_that_goes_on_supersedes_it(saver):
+async def test_an_owner_checks_its_ownership_and_a_later_saver_supersedes_it(saver):
     owner = await saver.aclaim_write_ownership("t")
     await owner.acheck_write_ownership()
     first = await put(owner)

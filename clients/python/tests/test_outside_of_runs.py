@@ -100,7 +100,7 @@ def test_a_tool_before_and_after_the_block_of_a_run_raises(url, run_id):
         ship(1)
 
 
-async def test_the_run_goes_along_where_the_context_does(url, run_id):
+async def test_the_current_run_follows_the_context(url, run_id):
     charged = ["charged", 1, 1]
     with sync.connect(url) as rl, rl.run(run_id) as run, ThreadPoolExecutor(1) as threads:
         assert await asyncio.to_thread(charge, 1) == charged
@@ -112,7 +112,7 @@ async def test_the_run_goes_along_where_the_context_does(url, run_id):
         assert len((await rl.recover(f"{run_id}-2")).completed) == 2
 
 
-async def test_a_tool_in_another_event_loop_raises_and_the_run_goes_on(url, run_id):
+async def test_a_tool_in_another_event_loop_raises_and_the_run_continues(url, run_id):
     async with runlog.connect(url) as rl, rl.run(run_id):
         with pytest.raises(Usage, match="belongs to another event loop"):
             await asyncio.to_thread(lambda: asyncio.run(ship(1)))

@@ -110,7 +110,7 @@ def test_a_handle_that_is_used_after_a_fork_raises(url, run_id):
         assert run.call("pay", {}, lambda call: "paid").result == "paid"
 
 
-def test_a_superseded_handle_runs_no_effect_and_says_so(url, run_id):
+def test_a_superseded_handle_raises_and_runs_no_effect(url, run_id):
     with sync.connect(url) as rl:
         old, new = rl.open(run_id), rl.open(run_id)
         with pytest.raises((Fenced, ClaimLost)) as error:
@@ -193,7 +193,7 @@ def test_an_intent_of_another_process_under_the_same_id_permits_no_effect(url, r
         before = command(url, "show", run_id, "--raw", "--json").stdout.splitlines()
         with pytest.raises(Conflict, match=r"record id-0 .* is of writer .* in epoch 1: .* not run here"):
             run.call("pay", {}, lambda call: pytest.fail("ran"))
-        # It is not this process's to say that the effect was not done.
+        # This process may not decide that the effect did not happen.
         monkeypatch.undo()
         run.reopen()
         after = command(url, "show", run_id, "--raw", "--json").stdout.splitlines()
@@ -202,7 +202,7 @@ def test_an_intent_of_another_process_under_the_same_id_permits_no_effect(url, r
         assert run.call("pay", {}, lambda call: "paid again").result == "paid again"
 
 
-def test_a_run_that_is_active_is_not_taken_over_if_asked_so(url, run_id):
+def test_an_active_run_is_not_taken_over_with_unless_active(url, run_id):
     with sync.connect(url) as rl:
         rl.open(run_id)
         with pytest.raises(Active) as error:

@@ -74,7 +74,7 @@ def calls(url, run_id):
     return [payload["tool_name"] for payload in payloads if payload["type"] == "tool_call_requested"]
 
 
-async def test_a_process_that_goes_on_asks_and_does_nothing_that_is_recorded(url, run_id):
+async def test_a_resumed_process_repeats_no_recorded_request_or_effect(url, run_id):
     first, second = Travel(), Travel()
     async with runlog.connect(url) as rl:
         async with rl.run(run_id):
@@ -95,9 +95,7 @@ async def test_a_process_that_goes_on_asks_and_does_nothing_that_is_recorded(url
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before a request", "after its answer"])
-async def test_an_agent_that_is_cancelled_at_any_request_goes_on_in_the_same_process_and_in_the_next(
-    url, run_id, after
-):
+async def test_an_agent_cancelled_at_any_request_continues_in_the_same_and_the_next_process(url, run_id, after):
     at = cancelled = 0
     while True:
         at += 1
@@ -166,7 +164,7 @@ async def test_a_tool_that_failed_for_good_or_asks_the_model_to_retry_is_recorde
         assert refusing.asked == [1, 3] and refusing.effects == ["find"]
 
 
-async def test_a_model_that_fails_raises_its_own_error_and_is_asked_again(url, run_id):
+async def test_a_failing_model_raises_its_own_error_and_is_called_again(url, run_id):
     class Unsteady(Travel):
         def model(self, messages, info):
             if not self.asked:
@@ -199,7 +197,7 @@ async def test_another_question_is_refused_until_a_checkpoint_and_then_a_new_one
         assert name_of(again) == name_of(second) != name_of(first) and len(travel.effects) == 6
 
 
-async def test_an_agent_goes_on_after_checkpoints_that_were_taken_in_the_middle_of_it(url, run_id):
+async def test_an_agent_continues_after_checkpoints_in_the_middle_of_it(url, run_id):
     class Saving(Travel):
         """Takes a checkpoint in the middle of each request, of the trips that are booked."""
 

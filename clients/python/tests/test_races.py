@@ -31,7 +31,7 @@ def test_of_eight_processes_on_one_run_one_makes_each_call(url, run_id, tmp_path
     outs = [racer.communicate(timeout=300)[0].split("\n")[-2].split() for racer in racers]
     words = Counter(out[0] for out in outs)
     assert set(words) <= {"done", "ClaimLost", "Fenced", "ReconcileRequired", "Conflict"}, words
-    # What a process has to say about a run that it lost: it ran nothing more.
+    # The errors of a process that lost its run. It ran no effect after that.
     assert all(out[1] in ("nothing", "unknown", "evidence") for out in outs if out[0] != "done"), outs
     effects = ledger.read_text().split("\n")[:-1]
     assert effects.count("pay") <= 1, effects
@@ -249,7 +249,7 @@ class Cancelling:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["in place of it", "when it is over"])
-async def test_a_task_that_is_cancelled_at_any_await_leaves_a_handle_that_goes_on(url, run_id, after):
+async def test_a_handle_works_after_a_task_is_cancelled_at_any_await(url, run_id, after):
     cancelled = 0
     async with runlog.connect(url) as rl:
         for at in itertools.count(1):

@@ -95,7 +95,7 @@ LEFT_OUT: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", LEFT_OUT)
-def test_a_result_that_cannot_be_recorded_ends_its_call_and_the_run_goes_on(url, run_id, name):
+def test_a_result_that_cannot_be_recorded_ends_its_call_and_the_run_continues(url, run_id, name):
     value, members = LEFT_OUT[name]
     with sync.connect(url) as rl:
         with rl.run(run_id) as run:
@@ -123,7 +123,7 @@ def test_a_call_without_a_key_is_not_run_again_either(url, run_id):
                     run.call("pay", {}, lambda _: pytest.fail("ran"))
 
 
-def test_a_marker_is_never_taken_for_a_result_nor_a_result_for_a_marker(url, run_id):
+def test_a_marker_and_a_result_are_never_confused(url, run_id):
     def marker(call: str) -> dict[str, Any]:
         return {MARKER: {"call": call, "reason": "no_json", "message": "", "type": None, "bytes": None}}
 

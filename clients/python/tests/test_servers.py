@@ -35,7 +35,7 @@ class Servers(SyncHttp):
         return answer
 
 
-def test_what_one_server_does_not_answer_the_next_one_is_asked_with_the_same_bytes(url, run_id):
+def test_an_unanswered_request_goes_to_the_next_server_with_the_same_bytes(url, run_id):
     servers = Servers(url)
     first, second = servers.config.servers
     with sync.Runlog(servers.config, servers) as rl:
@@ -94,7 +94,7 @@ async def test_an_unreachable_server_is_one_traceback_with_the_reason_of_the_sys
 def test_what_no_later_try_can_mend_fails_at_once_and_says_what_to_do(url, tmp_path, monkeypatch):
     with (
         sync.connect(url.replace("http:", "https:")) as rl,
-        pytest.raises(Unavailable, match="ask it with http://") as error,
+        pytest.raises(Unavailable, match="use http://") as error,
     ):
         rl.recover("run")
     assert error.value.action is Action.FIX_THE_INPUT
@@ -175,7 +175,7 @@ class Meanwhile(SyncHttp):
         return super().send(request)
 
 
-def test_of_two_processes_that_start_at_once_the_one_that_claims_first_has_the_run(url, run_id):
+def test_the_first_claim_of_two_simultaneous_processes_wins_the_run(url, run_id):
     with sync.connect(url) as rl:
         runs = []
         late = sync.Runlog(rl.config, Meanwhile(rl.config, lambda: runs.append(rl.open(run_id))))

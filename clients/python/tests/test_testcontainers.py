@@ -35,9 +35,7 @@ def test_a_container_that_docker_cannot_start_says_what_is_missing(error, says, 
 
 @pytest.mark.skipif(os.environ.get("RUNLOG_CONTAINERS") != "1", reason="RUNLOG_CONTAINERS is not 1")
 @pytest.mark.parametrize("start", [RunlogContainer, RunlogOnKafka])
-def test_an_agent_that_is_killed_in_the_middle_of_a_call_goes_on_with_a_journal_in_a_container(
-    start, run_id, tmp_path, monkeypatch
-):
+def test_an_agent_killed_in_a_call_resumes_with_a_journal_in_a_container(start, run_id, tmp_path, monkeypatch):
     # The image of its reaper may not be there. Containers end with the test.
     monkeypatch.setattr("testcontainers.core.config.testcontainers_config.ryuk_disabled", True)
     ledger = tmp_path / "ledger"

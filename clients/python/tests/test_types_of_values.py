@@ -491,7 +491,7 @@ def test_what_no_saver_wrote_is_refused_by_name(url, prefix, entry, monkeypatch)
 
 
 class Request:
-    """What a middleware sees of a tool call."""
+    """The request of a tool call, as a middleware receives it."""
 
     tool_call: ClassVar = {"name": "book", "args": {"seat": "1A"}, "id": "call-1"}
 

@@ -1,4 +1,4 @@
-"""What agents pass to tools and get from them: one text for each value, in every process and every version."""
+"""Arguments and results of tools: each value has one text, in every process and every version."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_content_that_does_not_fit_its_type_stays_as_it_is():
     )
 
 
-def test_the_texts_are_those_of_pydantic():
+def test_the_texts_equal_pydantics_texts():
     class Any_(BaseModel):
         any: Any
 

@@ -59,7 +59,7 @@ async fn many_who_put_the_same_content_at_once_all_succeed() {
 }
 
 #[tokio::test]
-async fn what_is_missing_cut_short_or_changed_is_told_apart_and_a_put_mends_it() {
+async fn missing_truncated_and_changed_content_differ_and_a_put_repairs_each() {
     let (store, dir) = folder();
     let content = vec![3; 4096];
     let reference = Reference::compute(&content);
@@ -100,7 +100,7 @@ async fn a_record_is_stowed_and_resolved_and_a_short_one_stays_whole() {
 }
 
 #[tokio::test]
-async fn more_than_the_store_takes_is_refused_before_anything_is_written() {
+async fn content_over_the_limit_is_refused_before_a_write() {
     let (store, dir) = folder();
     let error = store.put(vec![0; CONTENT_BYTES_MAX + 1]).await.expect_err("too large");
     assert_eq!(error.kind(), Kind::TooLarge);
@@ -121,7 +121,7 @@ async fn a_store_that_does_not_let_us_is_unavailable_and_not_missing() {
 }
 
 #[test]
-fn a_limit_that_a_record_has_no_room_for_and_an_option_that_nobody_knows_are_refused() {
+fn a_limit_over_the_size_of_a_record_and_an_unknown_option_are_refused() {
     for inline_bytes_max in [0, 1 << 20] {
         let config = Config { inline_bytes_max, ..Config::new("file:/tmp/never-made") };
         assert_eq!(Store::open(&config).expect_err("refused").kind(), Kind::Invalid);

@@ -56,7 +56,7 @@ const SETTINGS: [(&str, &str, &str); 5] = [
     ("message.timestamp.type", "LogAppendTime", "clients would choose the records' timestamps"),
 ];
 
-/// The first so many [`SETTINGS`] can lose records of the journal.
+/// The number of [`SETTINGS`], from the first, that can lose records of the journal.
 const LOSSY: usize = 4;
 
 /// A setting with which a topic can lose records of a journal.

@@ -18,7 +18,7 @@ use crate::error::{Error, Kind};
 /// The context of the clients that do not produce.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Context {
-    /// The identity of the log's topic; none for admin and bounds clients.
+    /// The identity of the log's topic; `None` for admin and bounds clients.
     pub(super) identity: Option<Identity>,
     pub(super) contact: Contact,
     pub(super) refusals: Refusals,

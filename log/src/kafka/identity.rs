@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_id_of_the_topic_makes_it_another_log_and_nothing_else_does() {
+    fn only_another_topic_id_makes_it_another_log() {
         let identity = Identity::new("t");
         let tell = |from: &str, to: &str, topic: &str| {
             identity.observe(&format!("[thrd:main]: Topic {topic} changed id from {from} to {to}"));

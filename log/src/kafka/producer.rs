@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn appends_go_on_after_the_producer_failed_for_good() {
+    async fn appends_continue_after_the_producer_failed_permanently() {
         let (brokers, log) = mocked();
         let fatal = RDKafkaRespErr::RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER;
         for expected in 0..3 {

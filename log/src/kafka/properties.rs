@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, fs, io::Read as _, path::Path};
 
 /// The longest file, bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Suffix of a property `NAME_file`, which names the file with the value of the property NAME.
+/// Suffix of a property name: the property `NAME_file` names a file, which contains the value of the property NAME.
 const FILE: &str = "_file";
 /// Properties that name the file of a private key. librdkafka reads it itself.
 const KEY_FILES: [&str; 2] = ["ssl.key.location", "ssl.keystore.location"];
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_a_property_a_line_and_its_passwords_are_for_its_owner_alone() {
+    fn a_file_has_one_property_per_line_and_only_its_owner_may_read_passwords() {
         let text = "# of the cluster\n\nsecurity.protocol = SASL_SSL\nsasl.username=me\nsasl.password=a=b hunter2\n";
         let properties = read(text, 0o600).unwrap();
         assert_eq!(properties["security.protocol"], "SASL_SSL");

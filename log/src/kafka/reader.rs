@@ -248,7 +248,7 @@ impl KafkaReader {
         match withheld {
             Ok(Some(partition)) => {
                 self.withheld.insert(partition);
-                let what = "the broker gave a damaged batch, and gave it again";
+                let what = "the broker returned a damaged batch twice";
                 let next = self.positions.get(&partition).copied().unwrap_or_default();
                 Error::new(Kind::Damaged, &self.topic, what).in_partition(partition).at_offset(next).because(error)
             }
@@ -304,7 +304,7 @@ impl KafkaReader {
         Ok(moved)
     }
 
-    /// Maps an error of the consumer to the reader's; `None` if the consumer recovers by itself.
+    /// Maps an error of the consumer to an error of the reader; `None` if the consumer recovers by itself.
     fn handle_error(&mut self, error: KafkaError) -> Option<Error> {
         let code = error.rdkafka_error_code();
         match code {

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_consumer_that_stays_behind_is_replaced_with_growing_patience() {
+    fn a_consumer_that_lags_is_replaced_with_growing_patience() {
         let replaced = replacements(60, false, always, |_| 3);
         assert_eq!(replaced.len(), 3, "{replaced:?}");
         assert!(

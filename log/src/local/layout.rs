@@ -7,7 +7,7 @@
 //!                                        · count × (name: bytes · value: bytes) · value, to the end
 //! ```
 //!
-//! Integers are big-endian, so that keys sort like offsets. `bytes` is a u32 length, then so many bytes. RocksDB's
+//! Integers are big-endian, so that keys sort like offsets. `bytes` is a u32 length, then the bytes. RocksDB's
 //! checksums protect all of it.
 
 use crate::{Delivery, Entry, Offset, PartitionId};
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_decodes_to_what_was_encoded() {
+    fn a_record_decodes_to_the_encoded_record() {
         let bytes = encode_record(&entry(), -5);
         let (partition, offset) = (3.into(), 9.into());
         let record = decode_record(partition, offset, &bytes).unwrap();

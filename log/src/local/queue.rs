@@ -86,7 +86,7 @@ impl Queue {
         Some(group)
     }
 
-    /// Refuses further appends. The writer still takes the enqueued ones.
+    /// Refuses further appends. The writer still writes the enqueued appends.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.filled.notify_all();

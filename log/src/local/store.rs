@@ -41,9 +41,9 @@ const PROBE_BYTES: usize = 4 << 20;
 /// The system's message for a full disk.
 const NO_SPACE: &str = "No space left on device";
 /// Advice for a full disk.
-const FULL: &str = "make room on its disk; then appends are accepted again without a restart";
+const FULL: &str = "free space on its disk; then appends are accepted again without a restart";
 /// Advice for damaged data.
-const DAMAGED: &str = "the log is damaged, and no record is skipped: bring this folder back from a copy";
+const DAMAGED: &str = "the log is damaged, and no record is skipped: restore this folder from a copy";
 
 /// The last record of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -40,7 +40,7 @@ fn what_was_acknowledged_is_there_after_the_log_is_opened_again() {
 }
 
 #[test]
-fn a_second_opener_is_told_which_directory_is_taken() {
+fn a_second_opener_gets_an_error_that_names_the_directory() {
     let dir = tempfile::tempdir().unwrap();
     let _log = open(&dir).unwrap();
     let error = open(&dir).unwrap_err();
@@ -109,7 +109,7 @@ fn what_is_enqueued_is_written_before_the_log_closes() {
 }
 
 #[test]
-fn a_torn_tail_is_cut_off_and_the_log_goes_on() {
+fn a_torn_tail_is_cut_off_and_the_log_continues() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(&dir).unwrap();
     append(&log, 0, &["whole"]).unwrap();

@@ -158,13 +158,13 @@ mod tests {
     }
 
     #[test]
-    fn the_crc_is_that_of_the_standard() {
+    fn the_crc_equals_the_standards_crc() {
         assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
     }
 
     #[test]
-    fn only_a_record_behind_which_none_begins_is_torn() {
+    fn only_the_last_record_can_be_torn() {
         let (bytes, begins) = file(&[100, 40_000, 20, BLOCK_BYTES - 7, 70_000]);
         assert_eq!(torn_at(&bytes), None, "it is whole");
         for at in (0..bytes.len()).step_by(997).chain(begins.iter().copied()) {

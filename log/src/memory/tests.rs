@@ -1,4 +1,5 @@
 use super::*;
+use crate::Bounds;
 
 const ZERO: PartitionId = PartitionId::ZERO;
 
@@ -67,7 +68,7 @@ fn what_is_held_moves_the_bounds_and_is_delivered_on_release() {
 }
 
 #[test]
-fn an_injected_failure_says_whether_it_landed_only_as_a_log_would() {
+fn an_injected_failure_hides_whether_it_landed_as_a_real_log_does() {
     let append_faults = vec![AppendFault::Refused(Kind::Retry), AppendFault::UnknownLost];
     let log = MemoryLog::with(MemoryOptions { append_faults, ..MemoryOptions::default() });
     log.fail_next(AppendFault::UnknownLanded);

@@ -46,7 +46,7 @@ pub(crate) fn state(checkpoint: &LoopCheckpoint) -> Result<LoopState, serde_json
     })
 }
 
-/// What is read of a checkpoint before it is known that this build can read it.
+/// The members of a checkpoint that show whether this build can read it.
 #[derive(Deserialize)]
 struct Head {
     #[serde(default)]

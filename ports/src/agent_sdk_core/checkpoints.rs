@@ -278,7 +278,7 @@ fn rank(checkpoint: &RunCheckpoint) -> (u64, u64, u64) {
     (checkpoint.covers_journal_seq, checkpoint.checkpoint_seq, checkpoint.created_at_millis)
 }
 
-/// The latest checkpoint that covers up to `at` (inclusive); of equal ones the one saved last.
+/// The latest checkpoint that covers up to `at` (inclusive); of equal checkpoints the last saved.
 pub(super) fn latest(checkpoints: &[RunCheckpoint], at: u64) -> Option<&RunCheckpoint> {
     checkpoints
         .iter()

@@ -4,7 +4,7 @@ use super::types::{Error, JournalEntry, Op, RejectReason, TxnId};
 use runlog_producer::{payload::Payload, record::JournalRecord};
 use serde_json::{Value, json};
 
-/// What the names of the payload types begin with; the rest is the phase.
+/// The prefix of the names of payload types; the rest of a name is the phase.
 const TYPES: &str = "write_back_";
 
 pub(super) fn staged(txn: TxnId, at: &str, op: &Op) -> Payload {

@@ -51,7 +51,7 @@ pub enum RejectReason {
     },
     /// Its origin or its scope is not established.
     ProvenanceFail {
-        /// What is missing.
+        /// The missing part.
         detail: String,
     },
     /// It would break an invariant.

@@ -257,7 +257,7 @@ impl Group<'_> {
         let (rows, writer, content) = (self.rows, self.writer, self.rows.config.content);
         let key = (done.request_id, done.call_id.as_str());
         if !done.ended_at.is_valid {
-            return Err(DbError::Invalid("an end is asserted; what is not true is retracted with its call".into()));
+            return Err(DbError::Invalid("an end cannot be retracted alone; retract its call".into()));
         }
         let list = rows.list(key);
         let request = records::request_id(key.0, &list)?;

@@ -124,7 +124,7 @@ pub enum Write {
     Done(ToolCallDone),
 }
 
-/// What a store keeps. By default only hashes.
+/// The form in which a store keeps content. By default only hashes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Config {
     /// Keep arguments and outcomes, and not only their hashes.

@@ -18,7 +18,7 @@ pub enum Relation {
     ToolCalls,
 }
 
-/// What happened to a row.
+/// The kind of a change of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// It was inserted or replaced.
@@ -41,7 +41,7 @@ pub enum Row {
 pub struct Change {
     /// The row's relation.
     pub relation: Relation,
-    /// What happened.
+    /// The kind of the change.
     pub operation: Operation,
     /// The row after the write; `None` if it was retracted.
     pub new: Option<Row>,

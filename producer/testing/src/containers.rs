@@ -30,7 +30,7 @@ pub const LABEL: &str = "org.runlog.testing";
 
 const PORT: u16 = 7070;
 const KAFKA_PORT: u16 = 9092;
-/// Between two questions whether a server is ready, each of which may take [`ASK_WAIT`].
+/// The pause between two requests for a server's readiness. Each request has the time limit [`ASK_WAIT`].
 const POLL: Duration = Duration::from_millis(50);
 const ASK_WAIT: Duration = Duration::from_secs(5);
 /// Another process may take the port that was chosen for a broker.
@@ -46,7 +46,7 @@ pub enum Error {
     Container {
         /// The image.
         image: String,
-        /// What failed.
+        /// The failed step.
         #[source]
         source: Box<TestcontainersError>,
     },
@@ -67,7 +67,7 @@ pub enum Error {
 pub struct Images {
     /// `NAME:TAG` of the server.
     pub runlog: String,
-    /// `NAME:TAG` of Kafka, which takes the variables of the official image.
+    /// `NAME:TAG` of Kafka, which accepts the variables of the official image.
     pub kafka: String,
 }
 
@@ -187,7 +187,7 @@ impl KafkaServer {
     }
 }
 
-/// What the containers of one value have in common, and others do not.
+/// The name that the containers of one value share, and no others have.
 struct Test(String);
 
 impl Test {
@@ -254,7 +254,7 @@ async fn ready(port: u16) {
     }
 }
 
-/// Whether `/readyz` is answered with 200. An HTTP client for this one question would bring its own TLS.
+/// Whether `/readyz` is answered with 200. An HTTP client for this single request would add its own TLS library.
 async fn is_ready(port: u16) -> io::Result<bool> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
     stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n").await?;

@@ -1,4 +1,4 @@
-//! What must hold of any bytes that a server reads from its clients and from its files of credentials. Checked by the fuzz
+//! Claims about all bytes that a server reads from its clients and from its files of credentials. Checked by the fuzz
 //! targets.
 
 mod server;

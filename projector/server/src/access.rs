@@ -81,7 +81,7 @@ fn refusal(hosts: &AllowedHosts, request: &Request) -> Option<(StatusCode, Error
     };
     if let Some(foreign) = foreign {
         let message = format!(
-            "host {foreign:?} is not this server: ask it by IP address, as localhost, or by a name that serve was given with \
+            "host {foreign:?} is not this server: use its IP address, localhost, or a name that serve was given with \
              --allow-host"
         );
         return Some((StatusCode::MISDIRECTED_REQUEST, ErrorKind::Usage, message));

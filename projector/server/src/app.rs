@@ -168,7 +168,7 @@ impl App {
         self.limits.stream_threads.run(executor, move || read(&app)).await.map_err(no_answer)?
     }
 
-    /// Runs work off the network threads that may wait long for the log, or must not queue behind reads.
+    /// Runs work off the network threads: work that may wait long for the log, or must not wait for reads.
     pub(super) async fn blocking<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Self) -> Result<T, Error> + Send + 'static,

@@ -6,7 +6,7 @@ use super::{
         attribution::approves,
         check::check,
         claims::{self, ClaimBody},
-        decisions::{can_vouch, is_own_decision},
+        decisions::{check_own_decisions, is_own_decision},
         origin::Origin,
         outcomes::{AnswerAt, READ_HERE_MAX, answers, outcomes},
         plan::PLANNED_HERE_BYTES_MAX,
@@ -53,7 +53,7 @@ pub(super) struct AppendQuery {
     force: bool,
     /// How fresh the run's writer is in the answer; at least as fresh as the judgement.
     consistency: Option<String>,
-    /// Answers once the records are judged, or at the log's acknowledgement: `ack` requires records that bring all
+    /// Answers once the records are judged, or at the log's acknowledgement: `ack` requires records that have all
     /// their numbers, and the answer contains `appended`.
     #[serde(default, rename = "return")]
     answer: AnswerWhen,
@@ -93,7 +93,8 @@ pub(super) async fn append(
     let at = match query.answer {
         AnswerWhen::Judged => AnswerAt::Judged(consistency),
         AnswerWhen::Ack if ask.consistency.is_some() || query.check || !also.is_empty() => {
-            let message = "return=ack does not go with consistency, check or also, which wait for a judgement; nothing was appended";
+            let message =
+                "return=ack excludes consistency, check and also, which wait for a judgement; nothing was appended";
             return Err(Error::new(ErrorKind::Usage, message).into());
         }
         AnswerWhen::Ack => AnswerAt::Acknowledged,
@@ -107,7 +108,7 @@ pub(super) async fn append(
         drafts.iter().flat_map(|draft| members(&draft.record)).filter(|record| is_audited(record)).collect();
     if !app.caller.has(Scope::Resolve) {
         let own: Vec<_> = to_audit.iter().copied().filter(|record| is_own_decision(record)).collect();
-        can_vouch(&app.projector, run_id.borrow(), &own, time_left()).await?;
+        check_own_decisions(&app.projector, run_id.borrow(), &own, time_left()).await?;
     }
     if !query.check {
         audit(&app, run_id.borrow(), &to_audit).await?;

@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
     #[test]
-    fn a_line_stands_for_the_reads_of_a_run_by_a_principal_within_a_minute() {
+    fn one_line_covers_the_reads_of_a_run_by_a_principal_within_a_minute() {
         let folder = tempfile::tempdir().unwrap();
         let audit = Audit::open(&folder.path().join("audit.jsonl"), || 0).unwrap();
         let run = |id: &str| RunId::new(id.to_owned()).unwrap();

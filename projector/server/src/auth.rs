@@ -44,7 +44,7 @@ use permissions::Scope;
 use runlog_projector::index::error::Error;
 use runlog_schemas::{answer::ErrorKind, id::RunId};
 use std::sync::Arc;
-use tokens::Known;
+use tokens::AuthenticatedCaller;
 
 /// The path that needs no authentication.
 const OPEN: &str = "/healthz";
@@ -114,7 +114,7 @@ pub(super) async fn authenticate(
 
 /// Authenticates a request. The certificate counts only without an `Authorization` header: a header that the client
 /// sent decides, even if it is wrong.
-async fn identify(authentication: &Arc<Authentication>, request: &mut Request) -> Option<Known> {
+async fn identify(authentication: &Arc<Authentication>, request: &mut Request) -> Option<AuthenticatedCaller> {
     let certificate = request.extensions_mut().remove::<Arc<ClientCertificate>>();
     if !request.headers().contains_key(header::AUTHORIZATION) {
         return authentication.by_certificate(&*certificate?);
@@ -131,7 +131,7 @@ fn unauthenticated() -> Response {
     response
 }
 
-/// The token of a request; none where there are several.
+/// The token of a request; `None` if there are several.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let mut all = headers.get_all(header::AUTHORIZATION).iter();
     let (Some(only), None) = (all.next(), all.next()) else { return None };
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_taken_from_one_bearer_header() {
+    fn a_token_is_read_from_a_single_bearer_header() {
         let headers = |values: &[&str]| {
             values.iter().map(|value| (header::AUTHORIZATION, HeaderValue::from_str(value).unwrap())).collect()
         };

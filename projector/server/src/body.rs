@@ -36,7 +36,7 @@ const STALL_MAX: Duration = Duration::from_secs(10);
 const BYTES_PER_MS_MIN: u64 = 64;
 
 /// The memory that a body reserves, from the principal's quota and from the shared quota.
-pub(super) type Taken = [Option<OwnedSemaphorePermit>; 2];
+pub(super) type BodyReservation = [Option<OwnedSemaphorePermit>; 2];
 
 /// The memory of a body that is being received. A client that sends nothing reserves none.
 ///
@@ -45,7 +45,7 @@ pub(super) type Taken = [Option<OwnedSemaphorePermit>; 2];
 struct Reservation {
     caller: Caller,
     shared: Arc<Semaphore>,
-    taken: Taken,
+    taken: BodyReservation,
     /// The size that is reserved, bytes.
     bytes: usize,
     /// The length that the request declares.
@@ -100,12 +100,21 @@ impl FromRequest<App> for Text {
 ///
 /// Errors: `TooLarge` over the limit; `Overloaded` if the memory is not free in time or the caller sent too much;
 /// `Unavailable` if the body comes too slowly; `Invalid` if it ends early or has malformed chunks.
-pub(super) async fn read_records(app: &App, request: Request, wait: Duration) -> Result<(String, Taken), Error> {
+pub(super) async fn read_records(
+    app: &App,
+    request: Request,
+    wait: Duration,
+) -> Result<(String, BodyReservation), Error> {
     let limit = if app.projector.content().is_some() { RECORDS_BYTES_MAX } else { BYTES_MAX };
     receive(app, request, wait, limit).await
 }
 
-async fn receive(app: &App, request: Request, wait: Duration, limit: usize) -> Result<(String, Taken), Error> {
+async fn receive(
+    app: &App,
+    request: Request,
+    wait: Duration,
+    limit: usize,
+) -> Result<(String, BodyReservation), Error> {
     let declared: Option<usize> =
         request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     if declared.is_some_and(|length| length > limit) {
@@ -127,8 +136,8 @@ async fn receive(app: &App, request: Request, wait: Duration, limit: usize) -> R
     Ok((text, reservation.taken))
 }
 
-const UNLIKE_HEAD: &str = "the body is not as the request's head says: as long as its Content-Length, or in chunks if it has a \
-                           Transfer-Encoding; nothing happened";
+const UNLIKE_HEAD: &str = "the body does not match the request's head: it must have the Content-Length, or be in chunks if there is \
+                           a Transfer-Encoding; nothing happened";
 
 /// Reads a body whose client keeps sending until `until`. The buffer has the declared size from the start: a growing
 /// buffer is in memory twice, and pages that receive no bytes are never touched.

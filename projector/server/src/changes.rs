@@ -115,8 +115,7 @@ fn explain_dropped(error: Error) -> Error {
     if error.kind() != ErrorKind::NotFound {
         return error;
     }
-    let message =
-        "the log has dropped records whose changes come next; follow from the end, and ask the index for its rows";
+    let message = "the log no longer has the next records; follow from the end, and query the index for its rows";
     Error::new(ErrorKind::NotFound, message).about(error.subject().clone()).because(error)
 }
 

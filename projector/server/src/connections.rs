@@ -1,10 +1,7 @@
 //! Accepts a limited number of connections. Closes a connection whose client sends no request, does not read its
 //! answer, or does not authenticate in time.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "sockets need a runtime; whoever runs everything by itself calls the routes"
-)]
+#![allow(clippy::disallowed_methods, reason = "sockets need a runtime; a caller without a runtime calls the routes")]
 
 use super::{
     client_certificate::ClientCertificate,

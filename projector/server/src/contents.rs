@@ -53,9 +53,10 @@ pub(super) async fn upload(
     };
     let Some(content) = record.detach(0) else {
         let kind = record.body.record_kind.as_str();
-        return Err(
-            invalid(format!("the payload of this {kind} is not held elsewhere: append the record whole")).into()
-        );
+        return Err(invalid(format!(
+            "the payload of this {kind} cannot be in a content store: append the record whole"
+        ))
+        .into());
     };
     let Payload::StoredPayload(stored) = &record.payload else {
         return Err(Error::new(ErrorKind::Internal, "a payload was detached and left no claim check").into());

@@ -147,7 +147,7 @@ impl Copying {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    /// Returns the end (exclusive) of the part that begins at a record; none after the last record. A part has at least
+    /// Returns the end (exclusive) of the part that begins at a record; `None` after the last record. A part has at least
     /// one record.
     fn part(&self, from: usize) -> Option<usize> {
         let mut bytes = 0;
@@ -180,7 +180,7 @@ impl Copying {
 
     /// Checks that every record of a part is applied.
     ///
-    /// Errors: `Fenced` if the writer is not the target's; `Conflict` if the target has other records.
+    /// Errors: `Fenced` if another writer has the target; `Conflict` if the target has other records.
     fn judged(&self, outcomes: &[Outcome], so_far: &str) -> Result<(), Error> {
         let Some(refused) =
             outcomes.iter().find(|outcome| outcome.outcome == Disposition::Refused || outcome.reason.is_some())

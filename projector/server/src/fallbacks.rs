@@ -1,4 +1,4 @@
-//! Answers requests that no route takes, and reshapes the framework's own refusals.
+//! Answers requests that match no route, and reshapes the framework's own refusals.
 
 use super::{
     problem::{problem, respond},
@@ -17,7 +17,7 @@ use serde_json::json;
 use std::collections::BTreeSet;
 
 pub(super) async fn refuse_method(uri: Uri, request: Request) -> Response {
-    let message = format!("{} does not take {}", uri.path(), request.method());
+    let message = format!("{} does not accept {}", uri.path(), request.method());
     let problem = Error::new(ErrorKind::Usage, message).problem();
     respond(Problem { status: StatusCode::METHOD_NOT_ALLOWED.as_u16(), ..problem })
 }

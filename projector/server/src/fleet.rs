@@ -153,7 +153,7 @@ pub(super) async fn dead_letters(
 /// A dead letter with its first bytes.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "ShownDeadLetter")]
-pub(super) struct Shown {
+pub(super) struct ShownDeadLetter {
     #[serde(flatten)]
     letter: runlog_schemas::answer::DeadLetter,
     /// Why it is unreadable.
@@ -168,7 +168,7 @@ pub(super) struct Shown {
 }
 
 /// Answers one dead letter, with its first bytes from the log.
-pub(super) async fn dead_letter(app: App, Path(at): Path<String>) -> Result<Json<Shown>, Refusal> {
+pub(super) async fn dead_letter(app: App, Path(at): Path<String>) -> Result<Json<ShownDeadLetter>, Refusal> {
     app.caller.require(Scope::ReadContent)?;
     let usage = || Error::new(ErrorKind::Usage, format!("{at:?} is not PARTITION:OFFSET"));
     let (partition, offset) = at.split_once(':').ok_or_else(usage)?;
@@ -193,7 +193,12 @@ pub(super) async fn dead_letter(app: App, Path(at): Path<String>) -> Result<Json
         let dropped = Horizons::read(|key| store.view().get(key))?.dropped_by_any(offset, logged_at_millis);
         let bytes = record.filter(|_| dropped.is_none()).map(|record| record.value.as_slice()).unwrap_or_default();
         let hex = hex(&bytes[..bytes.len().min(SHOWN_BYTES_MAX)]);
-        Ok(Json(Shown { letter, detail, hex, dropped: dropped.map(|by| app.projector.position(partition, by, 0)) }))
+        Ok(Json(ShownDeadLetter {
+            letter,
+            detail,
+            hex,
+            dropped: dropped.map(|by| app.projector.position(partition, by, 0)),
+        }))
     })
     .await
     .map_err(Refusal)

@@ -76,7 +76,7 @@ pub(super) async fn shake(
     }
 }
 
-/// Accepts the TLS connection. Returns none if the client closed it without sending a byte, as a TCP probe does.
+/// Accepts the TLS connection. Returns `None` if the client closed it without sending a byte, as a TCP probe does.
 async fn accept(mut stream: Limited, tls: &Tls) -> Result<Option<TlsStream<Limited>>, (Failure, Option<io::Error>)> {
     let refused = |error| (Failure::Refused, Some(error));
     let mut first = [0];
@@ -102,7 +102,7 @@ async fn accept(mut stream: Limited, tls: &Tls) -> Result<Option<TlsStream<Limit
 
 /// Answers a client that speaks HTTP with an error.
 async fn refuse_http(stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
-    let message = "this server speaks TLS: ask it with https:// instead of http://";
+    let message = "this server speaks TLS: use https:// instead of http://";
     let body = serde_json::to_string(&Error::new(ErrorKind::Usage, message).problem())?;
     let length = body.len();
     let answer = format!(

@@ -30,7 +30,7 @@ use tokio::time::Instant;
 /// How long the doctor reports that a Kafka client was replaced.
 const REPLACED_SHOWN: Duration = Duration::from_secs(3600);
 
-/// How long a partition that counts as caught up may take to apply what the log has.
+/// How long a partition that counts as caught up may take to apply the log's records.
 const CAUGHT_UP_WITHIN: Duration = Duration::from_secs(1);
 
 /// How long the doctor waits for the log.
@@ -176,7 +176,7 @@ fn fix(partition: PartitionId, stop: &Stop) -> String {
             "stop the server, delete the folder that the error names, and start again: partition {partition} is built from the log"
         ),
         StopKind::CannotRebuild => format!(
-            "take the skip back: runlog dead-letter skip {partition}:{} --who … --why …; what it voids stays as it is",
+            "take the skip back: runlog dead-letter skip {partition}:{} --who … --why …; the record that it names stays applied",
             stop.offset
         ),
         StopKind::NotAJournal => "serve the topic that the journal was created on, or a new one".into(),
@@ -185,7 +185,7 @@ fn fix(partition: PartitionId, stop: &Stop) -> String {
              runlog dead-letter skip {partition}:{} --who … --why …",
             stop.offset
         ),
-        StopKind::Store => "make room on the disk and check its health; the server retries the partition every second".into(),
+        StopKind::Store => "free space on the disk and check its health; the server retries the partition every second".into(),
         StopKind::StoreStalled => {
             "check whether the disk that the error names hangs or is overloaded; the partition resumes by itself when the write \
              returns"
@@ -312,7 +312,7 @@ pub(super) struct Readiness {
     state: ReadyState,
     /// Partitions that are stopped.
     stopped: Vec<PartitionId>,
-    /// Partitions that lag behind the log's end, or whose end offset could not be read.
+    /// Partitions that lag the log's end, or whose end offset could not be read.
     lagging: Vec<PartitionId>,
 }
 

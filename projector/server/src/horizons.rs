@@ -4,7 +4,7 @@ use super::{
     app::App,
     append::{
         attribution,
-        of_partition::{retain, wanted},
+        of_partition::{retain, selected_partitions},
     },
     audit::Action,
     body::Text,
@@ -94,8 +94,8 @@ pub(super) async fn append(app: App, Query(query): Query<AppendQuery>, Text(body
     let horizon = RetentionHorizon { family, until_millis: parse_time(&until)?, who, why };
     if query.dry_run {
         query::horizons::check(&horizon.family)?;
-        let wanted = wanted(&app.projector, partition)?;
-        let plan = app.read(move |app| retention_plan(app, wanted, horizon, deadline)).await?;
+        let partitions = selected_partitions(&app.projector, partition)?;
+        let plan = app.read(move |app| retention_plan(app, partitions, horizon, deadline)).await?;
         return Ok(Json(plan).into_response());
     }
     let detail = json!({ "partition": partition, "family": horizon.family, "until": until, "who": horizon.who,
@@ -108,13 +108,13 @@ pub(super) async fn append(app: App, Query(query): Query<AppendQuery>, Text(body
 /// Counts the records that a horizon would delete, for at most `wait`. Blocking.
 fn retention_plan(
     app: &App,
-    wanted: Vec<PartitionId>,
+    selected: Vec<PartitionId>,
     horizon: RetentionHorizon,
     wait: Duration,
 ) -> Result<RetentionPlan, Error> {
     let started = Instant::now();
-    let (mut partitions, mut complete) = (Vec::with_capacity(wanted.len()), true);
-    for partition in wanted {
+    let (mut partitions, mut complete) = (Vec::with_capacity(selected.len()), true);
+    for partition in selected {
         let store = app.projector.store(partition);
         let late = || started.elapsed() >= wait;
         let (records, all) = query::horizons::count(&store.view(), &horizon.family, horizon.until_millis, late)?;

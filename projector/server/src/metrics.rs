@@ -132,9 +132,9 @@ impl Metrics {
             appended: add(all, "runlog_appended_records", "Records posted and answered, by outcome and reason"),
             append_errors: add(all, "runlog_append_errors", "Requests to append that failed, by kind of error"),
             applied: add(all, "runlog_applied_offset", "Offset of the next record to apply, by partition"),
-            ends: add(all, "runlog_end_offset", "End offset of the log, by partition; absent where it does not answer"),
+            ends: add(all, "runlog_end_offset", "End offset of the log, by partition; absent if it does not answer"),
             lags: add(all, "runlog_lag_records", "Records of the log that are not applied yet, by partition"),
-            stopped: add(all, "runlog_partition_stopped", "1 where a partition is stopped, by partition"),
+            stopped: add(all, "runlog_partition_stopped", "1 if a partition is stopped, by partition"),
             pending: add(all, "runlog_pending_effects", PENDING_HELP),
             contradicted: add(
                 all,
@@ -152,12 +152,12 @@ impl Metrics {
             token_failures: add(
                 all,
                 "runlog_tokens_unusable",
-                "1 where the token file, or the keys of an issuer of JWTs, cannot be used as they are now",
+                "1 if the current token file, or the current keys of an issuer of JWTs, cannot be used",
             ),
             certificate_failures: add(
                 all,
                 "runlog_certificates_unusable",
-                "1 where the files of certificate and key cannot be used as they are now",
+                "1 if the current files of certificate and key cannot be used",
             ),
             expiries: add(
                 all,

@@ -1,4 +1,4 @@
-//! Lists the open items of a run, or its ended ones.
+//! Lists the open or ended items of a run.
 
 use super::{
     app::App,

@@ -23,9 +23,9 @@ const WRITTEN: &str = concat!(
     ",\n\"paths\": ",
     include_str!("openapi/paths.json"),
     ",\n\"security\": [{\"bearer\": []}, {\"certificate\": []}, {}],\n\"components\": {\n\"securitySchemes\": {",
-    "\"bearer\": {\"type\": \"http\", \"scheme\": \"bearer\", \"description\": \"A token or a JWT, where the server was ",
+    "\"bearer\": {\"type\": \"http\", \"scheme\": \"bearer\", \"description\": \"A token or a JWT, if the server was ",
     "started with `--tokens`.\"}, \"certificate\": {\"type\": \"mutualTLS\", \"description\": \"A certificate that the token ",
-    "file names, where the server was started with `--tls-client-ca`.\"}},\n\"parameters\": ",
+    "file names, if the server was started with `--tls-client-ca`.\"}},\n\"parameters\": ",
     include_str!("openapi/parameters.json"),
     ",\n\"responses\": ",
     include_str!("openapi/responses.json"),
@@ -143,7 +143,7 @@ fn add(content: &mut Value, request: &str, value: Value) {
     }
 }
 
-/// Adds a reference to a shared parameter that an operation takes and does not describe itself. If two shared
+/// Adds a reference to a shared parameter that an operation accepts and does not describe itself. If two shared
 /// parameters have the name, the first is for lists and the second for runs.
 fn take(document: &mut Value, method: &str, path: &str, name: &str) {
     let shared = document["components"]["parameters"].as_object().into_iter().flatten();
@@ -190,7 +190,7 @@ fn answers(mut generator: SchemaGenerator) -> Map<String, Value> {
     schemas
 }
 
-/// The schemas of request bodies, by name. Unlike an answer's, an optional member may be null.
+/// The schemas of request bodies, by name. Unlike in an answer, an optional member may be null.
 fn bodies() -> Map<String, Value> {
     let mut generator = generator(SchemaSettings::draft2020_12().for_deserialize());
     generator.subschema_for::<ClaimBody>();

@@ -71,7 +71,7 @@ pub(super) const NOT_BLANK: &str = r"\S";
 /// Refuses a decision, named by `what`, without a name of who made it or a reason.
 pub(super) fn check_attribution(what: &str, who: &str, why: &str) -> Result<(), Error> {
     if who.trim().is_empty() || why.trim().is_empty() {
-        return Err(Error::new(ErrorKind::Usage, format!("{what} says who decided and why")));
+        return Err(Error::new(ErrorKind::Usage, format!("{what} must name who decided and why")));
     }
     Ok(())
 }

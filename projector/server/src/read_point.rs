@@ -76,7 +76,7 @@ impl ReadPoint {
         let mut read_point = Self::wait(app, run_id, ask, as_of).await?;
         if read_point.as_of.is_some() {
             // The principal's permit comes first: a request that waits for it holds no shared permit.
-            let permits = async { (app.caller.past().await, app.limits.pasts.clone().acquire_owned().await) };
+            let permits = async { (app.caller.past_permit().await, app.limits.pasts.clone().acquire_owned().await) };
             let busy = || Error::new(ErrorKind::Unavailable, "past states of other runs are being folded; try again");
             let (share, permit) = tokio::time::timeout(read_point.time_left(), permits).await.map_err(|_| busy())?;
             // The semaphore is never closed.
@@ -149,7 +149,7 @@ impl ReadPoint {
     }
 }
 
-/// Looks up a call in memory. Returns none if it needs the disk or the content store, or fails.
+/// Looks up a call in memory. Returns `None` if it needs the disk or the content store, or fails.
 fn cached_lookup(
     app: &App,
     read_point: &ReadPoint,
@@ -176,8 +176,8 @@ fn offset(run_id: RunId<&str>, partition: PartitionId, as_of: &str) -> Result<Of
         Some((at, offset)) if at == partition => Ok(offset),
         Some((at, _)) => Err(usage(format!("run {run_id} is in partition {partition}, not in {at}"))),
         None if is_time(as_of) => Err(usage(format!(
-            "as_of {as_of:?} is a time; what is known of a run, such as its checkpoint, holds at a position of the log \
-             and has no valid time: as_of takes PARTITION:OFFSET"
+            "as_of {as_of:?} is a time, and the state of a run, such as its checkpoint, has no valid time: as_of must be \
+             PARTITION:OFFSET"
         ))),
         None => Err(usage(format!("as_of {as_of:?} is not PARTITION:OFFSET"))),
     }

@@ -49,5 +49,5 @@ impl ResponseMemory {
     }
 }
 
-const FULL: &str = "clients do not read their answers, so the server has no memory for this one; retry later, or ask for \
-                    fewer items";
+const FULL: &str = "clients do not read their answers, so the server has no memory for this answer; retry later, or \
+                    request fewer items";

@@ -20,7 +20,7 @@ pub(super) struct Route {
     /// The access that a caller needs.
     pub(super) access: Access,
     pub(super) handler: MethodRouter<App>,
-    /// The names of the query parameters that the handler takes.
+    /// The names of the query parameters that the handler accepts.
     pub(super) query: fn() -> Vec<String>,
     /// The schema of the handler's answer, if the answer has a type.
     pub(super) answer: fn(&mut SchemaGenerator) -> Option<Schema>,

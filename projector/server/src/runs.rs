@@ -2,7 +2,7 @@
 
 use super::{
     app::App,
-    append::resolve::{self, Seen},
+    append::resolve::{self, SeenState},
     audit::Action,
     body::Text,
     byte_form::ByteForm,
@@ -107,12 +107,12 @@ pub(super) async fn records(
         Some(_) => ReadPoint::wait_with_permits(&app, run_id.borrow(), &ask, as_of).await?,
         None => ReadPoint::wait(&app, run_id.borrow(), &ask, as_of).await?,
     };
-    let wanted = Wanted { run_id, read_point, at_millis, filter, page: (cursor, limit, order), show };
+    let wanted = PageRequest { run_id, read_point, at_millis, filter, page: (cursor, limit, order), show };
     large_response::build(&app, move |app| bytes.encode_page(wanted.page(app)?)).await.map_err(Refusal)
 }
 
 /// A requested page of a run's records.
-struct Wanted {
+struct PageRequest {
     run_id: RunId,
     read_point: ReadPoint,
     at_millis: Option<i64>,
@@ -121,7 +121,7 @@ struct Wanted {
     show: timeline::Show,
 }
 
-impl Wanted {
+impl PageRequest {
     /// Blocking.
     fn page(&self, app: &App) -> Result<Lines, Error> {
         let Self { run_id, read_point, at_millis, filter, page: (cursor, limit, order), show } = self;
@@ -188,7 +188,7 @@ pub(super) async fn lookup(
         (None, Some(fingerprint), None) => fingerprint,
         _ => {
             let message =
-                "a lookup names args, a fingerprint, or a key that is not empty, and an occurrence without a key";
+                "a lookup needs args, a fingerprint or a key (one of them, not empty); an occurrence excludes a key";
             return Err(Error::new(ErrorKind::Usage, message).into());
         }
     };
@@ -328,10 +328,10 @@ pub(super) async fn outcome(
     let also = also(&app, run_id.borrow(), query.also.as_deref())?;
     let Some(position) = query.position else {
         if !also.is_empty() {
-            return Err(Error::new(ErrorKind::Usage, "also= goes with position=").into());
+            return Err(Error::new(ErrorKind::Usage, "also= needs position=").into());
         }
         let Some(record_id) = query.record_id.borrow() else {
-            return Err(Error::new(ErrorKind::Usage, "an outcome is asked for by a position or a record_id").into());
+            return Err(Error::new(ErrorKind::Usage, "an outcome needs a position or a record_id").into());
         };
         let outcome = app.projector.landed(run_id.borrow(), record_id, consistency, ask.deadline()).await?;
         let outcome = outcome.filter(|_| app.caller.sees(run_id.borrow()));
@@ -367,7 +367,7 @@ fn position_in(app: &App, text: &str) -> Result<Position, Error> {
     Ok(app.projector.position(partition, offset, index))
 }
 
-/// Most positions in one request: so few that the network thread reads their outcomes.
+/// Most positions in one request. The network thread itself reads this small number of outcomes.
 const ALSO_MAX: usize = 16;
 
 /// Parses the positions of `also`, which must be in the run's partition.
@@ -412,12 +412,12 @@ pub(super) struct ResolutionBody {
     #[serde(default)]
     #[schemars(regex(pattern = NOT_BLANK))]
     why: String,
-    /// The effect's revision that the decision was made at, as `pending` shows it. The decision is refused if the
+    /// The effect's revision on which the decision is based, as `pending` shows it. The decision is refused if the
     /// effect's revision is greater.
     #[serde(default)]
     #[schemars(with = "u64")]
     revision: Option<u64>,
-    /// The effect's `basis` that the decision was made at, as `pending` shows it. The decision is refused if the basis
+    /// The effect's `basis` on which the decision is based, as `pending` shows it. The decision is refused if the basis
     /// has changed. Required if the newest evidence has the record id of other evidence, since the revision is then the
     /// same.
     #[serde(default)]
@@ -456,7 +456,7 @@ pub(super) async fn resolve(
         let message = "only a resolution with decision `done` has a `result`; leave it out";
         return Err(Error::new(ErrorKind::Usage, message).into());
     }
-    let seen = Seen { revision: body.revision, basis: body.basis, force: body.force, evidence: body.evidence };
+    let seen = SeenState { revision: body.revision, basis: body.basis, force: body.force, evidence: body.evidence };
     if !app.caller.sees(run_id.borrow()) {
         return Err(resolve::resolve_of_absent(&app.projector, run_id.borrow(), &resolution, patience.deadline())
             .await

@@ -53,7 +53,7 @@ impl Shutdown {
 /// Runs a request. During a shutdown, answers 503 if it takes too long.
 pub(super) async fn answer_in_time(State(shutdown): State<Shutdown>, request: Request, next: Next) -> Response {
     let (wait, message) = if request.method() == Method::GET {
-        (READ_GRACE, "the server is shutting down; ask again")
+        (READ_GRACE, "the server is shutting down; send the query again")
     } else {
         let message = "the server is shutting down, and it is not known whether the records were appended; send them \
                        again with the same record ids";

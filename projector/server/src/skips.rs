@@ -73,7 +73,7 @@ pub(super) async fn append(app: App, Query(query): Query<SkipQuery>, Text(body):
     can_skip(&app.projector, partition, offset, deadline).await?;
     let until = started + deadline;
     // The principal's permit comes first: a request that waits for it holds no shared permit.
-    let permits = async { (app.caller.past().await, app.limits.pasts.clone().acquire_owned().await) };
+    let permits = async { (app.caller.past_permit().await, app.limits.pasts.clone().acquire_owned().await) };
     let permits = tokio::time::timeout_at(until, permits).await.ok();
     let plan = app.blocking(move |app| {
         let plan = skip_plan(app, partition, offset)?;

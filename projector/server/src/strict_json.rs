@@ -9,7 +9,7 @@ use serde::{
 use serde_json::value::RawValue;
 use std::fmt::Display;
 
-/// Parses a request's body, whatever its content type.
+/// Parses a request's body of any content type.
 pub(super) fn parsed<T: DeserializeOwned>(body: &str, what: &str) -> Result<T, Error> {
     let invalid = |why: &dyn Display| Error::new(ErrorKind::Invalid, format!("the body is not {what}: {why}"));
     unambiguous(body).map_err(|error| invalid(&error))

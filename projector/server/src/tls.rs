@@ -143,7 +143,7 @@ impl Tls {
         }
     }
 
-    /// Why the current files are not used; none if they are used.
+    /// Why the current files are not used; `None` if they are used.
     pub(super) fn failure(&self) -> Option<String> {
         self.settings.failure()
     }

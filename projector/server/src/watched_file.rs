@@ -55,7 +55,7 @@ impl<T> WatchedFile<T> {
         self.current.subscribe()
     }
 
-    /// Why the current files are not used; none if they are used.
+    /// Why the current files are not used; `None` if they are used.
     pub(super) fn failure(&self) -> Option<String> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).failure.clone()
     }

@@ -237,7 +237,7 @@ impl RunAsOf {
 struct Ahead<'a, R> {
     index: &'a R,
     prefix: Key,
-    /// The key to read from; none after the last row.
+    /// The key to read from; `None` after the last row.
     next: Option<Vec<u8>>,
     buffer: VecDeque<(Offset, RecordRow)>,
 }

@@ -41,16 +41,16 @@ const RUN_BYTES: usize = 512;
 pub struct Changed {
     /// Its key.
     pub key: Vec<u8>,
-    /// The row before the delivery; none if it did not exist.
+    /// The row before the delivery; `None` if it did not exist.
     pub old: Option<Vec<u8>>,
-    /// The row after the delivery; none if it was removed.
+    /// The row after the delivery; `None` if it was removed.
     pub new: Option<Vec<u8>>,
 }
 
 /// The rows that a delivery changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delta {
-    /// The record's run; none for partition-level records and dead letters.
+    /// The record's run; `None` for partition-level records and dead letters.
     pub run_id: Option<RunId>,
     /// Rows of all indices, in key order, without rows that were set to an equal value.
     pub rows: Vec<Changed>,

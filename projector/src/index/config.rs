@@ -29,7 +29,7 @@ pub struct Config {
     pub paused: bool,
     /// Serve a Kafka topic although its settings can lose records of the journal. Remembered in `dir`. Default false.
     pub accept_lossy_topic: bool,
-    /// The expected number of partitions; none accepts the journal's number.
+    /// The expected number of partitions; `None` accepts the journal's number.
     pub partitions: Option<u32>,
     /// Random ids: of the journal, if this call creates it, and of records that the projector itself writes.
     pub ids: fn() -> String,

@@ -90,7 +90,7 @@ impl Error {
         let Position { partition, offset, .. } = target;
         let lag = offset.since(applied);
         let message = format!(
-            "partition {partition} is applied up to offset {applied}, required is {offset} ({lag} behind); \
+            "partition {partition} is applied up to offset {applied}, and the query needs {offset} ({lag} more); \
              retry, extend the deadline, or read at eventual"
         );
         Self { lag: Some(lag), ..Self::new(ErrorKind::Stale, message).at(target) }

@@ -122,7 +122,7 @@ impl Unflushed {
         self.since = (self.records > 0).then(|| self.since.unwrap_or(now));
     }
 
-    /// When the age of the oldest unflushed record requires a flush; none if all records are on disk.
+    /// When the age of the oldest unflushed record requires a flush; `None` if all records are on disk.
     fn due_at(&self, limits: Limits) -> Option<Instant> {
         let left = self.durable.get().saturating_sub(self.log_start.get());
         let is_near = self.log_start > Offset::ZERO && left < limits.records_max;
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_are_flushed_at_three_fifths_of_what_may_be_lost_and_the_fold_waits_at_all_of_it() {
+    fn the_largest_part_is_flushed_at_three_fifths_of_the_limit_and_the_fold_waits_at_the_limit() {
         let (flushes, now, other) = (Flushes::new(LIMITS, 1 << 20, 2), Instant::now(), PartitionId::from(1));
         assert_eq!(flushes.decide(other, state(200, 0, 0), now), None);
         assert_eq!(flushes.decide(ONE, state(400, 0, 0), now), None);

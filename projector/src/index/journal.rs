@@ -145,7 +145,7 @@ async fn read_genesis(log: &Arc<dyn Log>, partition: PartitionId, config: &Confi
             ErrorKind::Invalid,
             format!(
                 "not_a_journal: partition {partition} of topic {} begins with {found}; \
-                 name a topic that Runlog created, or one that does not exist yet",
+                 name a topic that Runlog created, or a topic that does not exist yet",
                 log.topic()
             ),
         )

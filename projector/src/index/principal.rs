@@ -54,7 +54,7 @@ pub struct Proofs {
 
 /// The principal of a record, as an answer shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shown {
+pub struct ShownPrincipal {
     /// The principal that the record names.
     pub principal: Option<String>,
     /// Whether a server with this key authenticated the principal. False without a principal.
@@ -78,7 +78,7 @@ impl Proofs {
 
     /// The principal of a stored decision, retraction or approval. `None` for any other record, for an approval without an approver,
     /// and if the content was deleted, because the proof cannot be checked.
-    pub(crate) fn check(&self, record: &Stored) -> Option<Shown> {
+    pub(crate) fn check(&self, record: &Stored) -> Option<ShownPrincipal> {
         let Content::Available(payload) = &record.payload else { return None };
         let facts = &record.body.facts;
         let (principal, approver) = match record.body.record_kind {
@@ -90,7 +90,7 @@ impl Proofs {
             hmac::verify(&self.key.0, &signed, &proof.0).is_ok()
         };
         let is_verified = principal.is_some() && facts.principal_proof.is_some_and(is_proof);
-        Some(Shown { principal, is_verified })
+        Some(ShownPrincipal { principal, is_verified })
     }
 
     fn signed(&self, record: ContentHash, approver: Option<&str>) -> Vec<u8> {

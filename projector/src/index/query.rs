@@ -134,7 +134,7 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// The note that the content of this record at `at` (offset, index) was dropped; none if it was not.
+    /// The note that the content of this record at `at` (offset, index) was dropped; `None` if it was not.
     pub fn dropped(&self, place: TopicPartition<'_>, at: (Offset, u32)) -> Option<Dropped> {
         match self.payload {
             Content::Available(_) => None,
@@ -180,7 +180,7 @@ pub(crate) fn decode_framed(
     offset: Offset,
     horizons: &Horizons,
 ) -> Result<Stored, Error> {
-    let JournalRecord { place, body, payload } = whole(framed)?;
+    let JournalRecord { place, body, payload } = decode_record(framed)?;
     let payload = match horizons.dropped_by(body.facts.payload_type.as_str(), offset, logged_at_millis) {
         Some(by) => Content::Dropped(by),
         None => Content::Available(payload),
@@ -190,10 +190,10 @@ pub(crate) fn decode_framed(
 
 /// Decodes the envelope of a stored record, for answers without content.
 pub fn summary(row: &RecordRow) -> Result<(record::Sequencing, Body), Error> {
-    whole(&row.framed.0).map(|record| (record.place, record.body))
+    decode_record(&row.framed.0).map(|record| (record.place, record.body))
 }
 
-fn whole(framed: &[u8]) -> Result<JournalRecord, Error> {
+fn decode_record(framed: &[u8]) -> Result<JournalRecord, Error> {
     let damaged = |error: &dyn std::fmt::Display| {
         Error::new(
             ErrorKind::Internal,
@@ -359,7 +359,7 @@ pub fn parse_cursor(text: Option<&str>) -> Result<Option<Vec<u8>>, Error> {
         .map(Some)
 }
 
-/// The cursor of a list across partitions: a partition, and the key of its last row; none at its beginning.
+/// The cursor of a list across partitions: a partition, and the key of its last row; `None` at its beginning.
 pub type PartitionCursor = (PartitionId, Option<Vec<u8>>);
 
 /// Parses a cursor across partitions, `P:…`.
@@ -373,7 +373,10 @@ pub fn parse_partition_cursor(text: Option<&str>) -> Result<Option<PartitionCurs
 
 /// The error for a cursor that belongs to another query.
 pub fn foreign_cursor() -> Error {
-    Error::new(ErrorKind::Usage, "the cursor is of another list; repeat the query that returned it, with this cursor")
+    Error::new(
+        ErrorKind::Usage,
+        "the cursor belongs to another query; repeat the query that returned it, with this cursor",
+    )
 }
 
 /// Parses a number of digits only: the standard library's parsers accept a sign.

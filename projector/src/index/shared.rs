@@ -134,7 +134,7 @@ impl Shared {
         *self.partitions[partition.index()].store.write().unwrap_or_else(PoisonError::into_inner) = store;
     }
 
-    /// The offset that `partition` must reach to replace an older version's index; none once it has.
+    /// The offset that `partition` must reach to replace an older version's index; `None` once it has.
     pub(crate) fn older(&self, partition: PartitionId) -> Option<Offset> {
         *self.partitions[partition.index()].older.lock().unwrap_or_else(PoisonError::into_inner)
     }

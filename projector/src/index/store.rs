@@ -241,7 +241,7 @@ impl Store {
         }
     }
 
-    /// A snapshot for a thread that must not wait for the disk; none if the snapshot itself would wait.
+    /// A snapshot for a thread that must not wait for the disk; `None` if the snapshot itself would wait.
     ///
     /// A read fails with [`Error::NotCached`] if its row is neither in a memtable nor in the block cache. So does a read of a
     /// long row, or after many other rows of this snapshot. It never reports such a row as missing.

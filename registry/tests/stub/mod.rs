@@ -1,4 +1,4 @@
-//! A registry that follows the documented interface of Confluent's and fails as it is told to. Threads and sockets of the
+//! A registry with the documented interface of Confluent's registry. It fails as a test requests. Threads and sockets of the
 //! standard library only, so that it can cut a connection where it likes.
 
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use std::{
     thread::JoinHandle,
 };
 
-/// What goes wrong with one request.
+/// The failure of one request.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
     /// No answer until the client has had enough.
@@ -30,22 +30,22 @@ pub enum Fault {
     OtherJson,
 }
 
-/// What the registry has and did.
+/// The registry's schemas, and the requests that it answered.
 #[derive(Debug, Default)]
 pub struct State {
     /// By id minus [`FIRST`].
     pub schemas: Vec<String>,
     /// Ids by subject.
     pub subjects: BTreeMap<String, Vec<u32>>,
-    /// One for each of the next requests.
+    /// The failures of the next requests, one each.
     pub faults: VecDeque<Fault>,
-    /// One for every request behind those.
+    /// The failure of every later request.
     pub always: Option<Fault>,
-    /// The `authorization` that is asked for.
+    /// The `authorization` that a request needs.
     pub authorization: Option<String>,
     /// New schemas are not compatible.
     pub refuses: bool,
-    /// Says this of every id.
+    /// The schema that it returns for every id.
     pub swapped: Option<String>,
     /// Method and path of each request.
     pub requests: Vec<String>,

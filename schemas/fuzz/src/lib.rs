@@ -1,4 +1,4 @@
-//! What must hold of any bytes: checked by the fuzz targets, and by `replay` over a corpus without a fuzzer.
+//! Claims about all bytes: checked by the fuzz targets, and by `replay` over a corpus without a fuzzer.
 
 #[path = "../../tests/claims/counting.rs"]
 mod counting;
@@ -46,10 +46,9 @@ impl Schemas for OneId {
     fn wait(&self, _: Duration) {}
 }
 
-/// Bytes off the wire: as they are, and their datum in either framing, so that a mutation of the framing is not the end of
-/// it.
+/// Reads bytes as they are, and their datum in either framing. So a mutation of the framing does not hide the datum.
 pub fn wire(bytes: &[u8]) {
-    // Read once from the schema, which is no memory of the input's.
+    // The first use reads the schema. Its memory must not count for the input.
     let _ = Payload::from_bytes(&[2 * PayloadType::TurnLifecycle as u8]);
     let single = [&[0xC3, 0x01], &schema::lowest().fingerprint[..]].concat();
     framed(bytes);
@@ -108,7 +107,7 @@ fn as_json(record: &JournalRecord) {
     }
 }
 
-/// A record taken from JSON is printed and taken as itself, and travels.
+/// Checks that a record from JSON prints, parses, encodes and decodes to itself.
 fn settled(record: &JournalRecord) {
     let text = serde_json::to_string(record).expect("a record serialises");
     let again = Draft::parse(&text).unwrap_or_else(|error| panic!("{error}: {text}"));

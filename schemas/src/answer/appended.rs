@@ -131,7 +131,7 @@ fn why(reason: &OrOther<Reason>) -> &'static str {
     let Some(reason) = reason.known() else { return "a rule of a newer version refused it; see `reason`" };
     match reason {
         Reason::Fenced => {
-            "writer_id and writer_epoch are not those of the run's last claim (`writer` names it; before any claim the \
+            "writer_id and writer_epoch differ from the run's last claim (`writer` names it; before any claim the \
              epoch is 0); send both as your claim returned them, or claim the run again"
         }
         Reason::Gap => "writer_seq is beyond the writer's next number; send the records before it first",
@@ -139,11 +139,11 @@ fn why(reason: &OrOther<Reason>) -> &'static str {
             "writer_seq was used before, or the record_id is known with other content; use a new record_id"
         }
         Reason::Sequence => {
-            "journal_seq is not the run's next number; leave it out, or take next_journal_seq from GET /v1/runs/{run}"
+            "journal_seq is not the run's next number; leave it out, or use next_journal_seq of GET /v1/runs/{run}"
         }
         Reason::Ended => "the run has ended; only checkpoints, recovery markers and unnumbered records may follow",
         Reason::Transition => {
-            "the record does not fit the state of what it is about: a result needs a pending request, an end is final, and \
+            "the record does not fit the state of its object: a result needs a pending request, an end is final, and \
              a run starts once"
         }
         Reason::Checkpoint => {
@@ -153,7 +153,7 @@ fn why(reason: &OrOther<Reason>) -> &'static str {
         Reason::NotStaged => "the write-back was not staged by this writer, or it was committed or rejected before",
         Reason::Batch => "a record of the batch does not fit the batch: see \"Batches\" in docs/spec.md",
         Reason::WrongPartition => "the record is not in the partition of its run; append it through this server",
-        Reason::StaleDecision => "the effect changed since; read it again, and decide by what is known of it now",
+        Reason::StaleDecision => "the effect changed since; read it again, and decide by its current state",
         Reason::Unresolved => {
             "a call of an earlier epoch may have happened, and must be decided before a new one starts"
         }

@@ -8,7 +8,7 @@ symbols! {
     /// A feature of a server beyond the first version of this interface. A client checks it before it sends a request that an
     /// older server would misinterpret.
     ///
-    /// * `Revisions`: pending effects have a `revision`. A decision may name the state that it was made at (`revision`, `evidence`,
+    /// * `Revisions`: pending effects have a `revision`. A decision may name the state on which it is based (`revision`, `evidence`,
     /// `epoch`, `principal`), and the journal refuses a stale decision.
     /// * `DryRun`: `dry_run=true` of `/v1/skips` and `/v1/horizons` returns the plan without appending.
     /// * `Force`: a skip of a readable record is refused without `force=true`.
@@ -23,7 +23,7 @@ symbols! {
     /// * `Copies`: a run's checkpoints, messages and host payloads can be copied into another run.
     /// * `Base64`: requests may contain bytes as base64, and answers contain them so with `bytes=base64`.
     /// * `AnswerAtAck`: with `return=ack` an append is answered before the record is judged. `also=` returns the outcome later.
-    /// * `Bases`: the server writes schema version 3. Attempts and decisions may name the state that they were made at (`basis`); the
+    /// * `Bases`: the server writes schema version 3. Attempts and decisions may name the state on which they are based (`basis`); the
     /// server fills in an absent `basis`. Requests may have `unresolved` and `repeatable`.
     /// * `Commitments`: the server writes schema version 3. Claims may have `commitment` and `shown`. A result of a credential without
     /// `resolve` is refused as `not_started_here` if another handle started the call last, and requests may have `observed`.
@@ -34,7 +34,7 @@ symbols! {
     /// * `WhoAmI`: `/v1/whoami` returns the permissions of the caller's credential.
     /// * `Overview`: `/v1/overview` returns the figures of a dashboard.
     /// * `CallKeys`: `/v1/runs/{run}/lookup` finds a call by tool and idempotency key.
-    /// * `Filters`: `/v1/effects` takes `prefix` and `tool`, and `/v1/runs` takes `idle`.
+    /// * `Filters`: `/v1/effects` accepts `prefix` and `tool`, and `/v1/runs` accepts `idle`.
     /// * `Uploads`: a payload can be uploaded before its record, and the receipt lets the record name it.
     Feature {
         Revisions = "revisions",

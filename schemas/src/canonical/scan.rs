@@ -93,7 +93,7 @@ impl<'a, F: FnMut(Token<'a>) -> Result<(), Problem>> Scanner<'a, F> {
                 (self.take)(Token::Number(raw))
             }
             _ => {
-                let raw = self.word()?;
+                let raw = self.literal()?;
                 (self.take)(Token::Word(raw))
             }
         }
@@ -213,7 +213,7 @@ impl<'a, F: FnMut(Token<'a>) -> Result<(), Problem>> Scanner<'a, F> {
         if self.at > start { Ok(()) } else { Err(self.expected("a digit")) }
     }
 
-    fn word(&mut self) -> Result<&'a str, Problem> {
+    fn literal(&mut self) -> Result<&'a str, Problem> {
         let rest = &self.json[self.at..];
         let word = ["null", "true", "false"].into_iter().find(|word| rest.starts_with(word));
         let word = word.ok_or_else(|| self.expected("a value"))?;

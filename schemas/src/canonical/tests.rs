@@ -28,7 +28,7 @@ enum Vector {
     },
 }
 
-fn word(problem: &Problem) -> &'static str {
+fn reason_name(problem: &Problem) -> &'static str {
     match problem {
         Problem::Syntax { .. } => "syntax",
         Problem::TooDeep => "too_deep",
@@ -54,7 +54,7 @@ fn every_vector_holds() {
             }
             Vector::Refused { name, input, refused, pointer } => {
                 let error = canonicalize(&input).expect_err(&name);
-                assert_eq!((word(&error.problem), error.pointer), (refused.as_str(), pointer), "{name}");
+                assert_eq!((reason_name(&error.problem), error.pointer), (refused.as_str(), pointer), "{name}");
             }
         }
     }
@@ -114,7 +114,7 @@ fn compact_refuses_what_is_not_json_and_what_is_too_deep() {
 }
 
 #[test]
-fn an_error_says_what_and_where() {
+fn an_error_names_its_cause_and_its_place() {
     let message = |json| canonicalize(json).expect_err(json).to_string();
     assert_eq!(message(r#"{"a":[{"k":1,"k":2}]}"#), "duplicate key \"k\" at /a/0");
     assert_eq!(message("[1"), "not JSON: expected a comma or the array's end at byte 2 at the top level");

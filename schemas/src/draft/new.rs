@@ -36,12 +36,12 @@ impl Draft {
 fn check(record: &JournalRecord, at: &str) -> Result<(), Invalid> {
     let refused = |what: &str, member: &str| Err(invalid(what, &format!("{at}{member}")));
     if let Some(member) = largest_number(record) {
-        return refused("the largest number there is: no other could follow it", member);
+        return refused("the largest possible number, which no number can follow", member);
     }
     let facts = &record.body.facts;
     let tool_name = facts.tool_name.as_ref().filter(|_| facts.payload_type == PayloadType::ToolCallRequested);
     if let Some(bytes) = tool_name.map(String::len).filter(|bytes| *bytes > TOOL_NAME_BYTES_MAX) {
-        let what = format!("a tool name has at most {TOOL_NAME_BYTES_MAX} bytes; shorten the one of {bytes}");
+        let what = format!("a tool name has at most {TOOL_NAME_BYTES_MAX} bytes; shorten it from {bytes}");
         return refused(&what, "/payload/tool_name");
     }
     if let Some((name, _)) = attribution(&record.payload).into_iter().flatten().find(|(_, text)| text.trim().is_empty())

@@ -47,7 +47,7 @@ fn collect(record: &JournalRecord, at: &str, warnings: &mut Vec<Warning>) {
     }
     let keys = [("/idempotency_key", &record.body.idempotency_key), ("/dedupe_key", &record.body.dedupe_key)];
     for (pointer, _) in keys.into_iter().filter(|(_, key)| key.as_deref() == Some("")) {
-        warn(pointer, "an empty key, which counts as none".to_owned());
+        warn(pointer, "an empty key, which counts as absent".to_owned());
     }
     if let Some(kept) = &record.body.unknown_fields
         && let Ok(Value::Object(kept)) = json::value(kept)

@@ -103,7 +103,7 @@ impl<'s> Walk<'s> {
             index_min = index_min.max(index + 1);
             let new = &to[index];
             if old.default.is_some() && old.default != new.default {
-                self.say(&at, "the default is another one, or none");
+                self.say(&at, "the default was changed or removed");
             }
             self.types(&old.of, &new.of, &at);
         }

@@ -135,7 +135,7 @@ impl<'s> Resolver<'s> {
             }
             (_, Type::Union(branches)) => match branches.iter().find(|branch| self.akin(writer, branch)) {
                 Some(branch) => self.explain(writer, branch, path, told, found),
-                None => say(format!("{writer} was written, and no branch of the {reader} takes it")),
+                None => say(format!("{writer} was written, and no branch of the {reader} can read it")),
             },
             (Type::Array(from), Type::Array(to)) | (Type::Map(from), Type::Map(to)) => {
                 self.explain(from, to, &format!("{path}[]"), told, found);
@@ -148,7 +148,7 @@ impl<'s> Resolver<'s> {
             (Type::Primitive(from, _), Type::Primitive(to, _)) if promotes(*from, *to) => {
                 say("decimals of different precision or scale".to_owned());
             }
-            _ => say(format!("{writer} was written, and {reader} does not take it")),
+            _ => say(format!("{writer} was written, and {reader} cannot read it")),
         }
     }
 
@@ -162,7 +162,10 @@ impl<'s> Resolver<'s> {
     ) {
         let (Some(old), Some(new)) = (self.old.find_type(writer), self.new.find_type(reader)) else { return };
         if !same_name(writer, reader, &new.aliases) {
-            let reason = format!("{} {writer} was written, and {reader} is no name of it", old.body.what());
+            let reason = format!(
+                "{} {writer} was written, and {reader} has neither this name nor an alias for it",
+                old.body.what()
+            );
             return found.push(broken(Rule::Avro, path, reason));
         }
         let (Body::Record(from), Body::Record(to)) = (&old.body, &new.body) else {
@@ -213,11 +216,13 @@ fn leaf(old: &Body, new: &Body) -> Option<String> {
                 .then(|| format!("symbols that were written are gone, and there is no default: {}", missing.join(", ")))
         }
         (Body::Fixed { size: from, logical: a }, Body::Fixed { size: to, logical: b }) => match () {
-            () if from != to => Some(format!("fixed of {from} bytes was written, and one of {to} does not take it")),
+            () if from != to => {
+                Some(format!("fixed of {from} bytes was written, and fixed of {to} bytes cannot read it"))
+            }
             () if !decimals_agree(a, b) => Some("decimals of different precision or scale".to_owned()),
             () => None,
         },
-        _ => Some(format!("{} was written, and {} does not take it", old.what(), new.what())),
+        _ => Some(format!("{} was written, and {} cannot read it", old.what(), new.what())),
     }
 }
 

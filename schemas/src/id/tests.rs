@@ -12,7 +12,7 @@ fn an_illegal_id_is_refused_by_every_way_in() {
     let long = "ü".repeat(ID_BYTES_MAX / 2) + "x";
     for (text, said, malformed) in [
         ("", "a run id is not empty; give it one", "an empty run id"),
-        (&long, "a run id has at most 1024 bytes; shorten the one of 1025", "a run id over its limit"),
+        (&long, "a run id has at most 1024 bytes; shorten it from 1025", "a run id over its limit"),
     ] {
         assert_eq!(RunId::new(text).unwrap_err().to_string(), said);
         assert_eq!(text.parse::<RunId>().unwrap_err().to_string(), said);
@@ -64,7 +64,7 @@ fn an_illegal_number_is_refused_by_every_way_in() {
 }
 
 #[test]
-fn a_number_goes_on_to_its_last_and_no_further() {
+fn a_number_counts_to_its_maximum_and_no_further() {
     let seq = WriterSeq::from(7);
     assert_eq!((seq.next(), seq.saturating_sub(9)), (Some(WriterSeq::from(8)), WriterSeq::ZERO));
     assert_eq!(WriterSeq::MAX.saturating_add(u64::MAX), WriterSeq::MAX);

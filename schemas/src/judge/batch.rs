@@ -10,7 +10,7 @@
 //! and stores the head that [`refused`] returns.
 
 use super::{
-    Known, Verdict, find_known, in_epoch,
+    EarlierJudgements, Verdict, find_known, in_epoch,
     status::Reason,
     view::{Head, View},
 };
@@ -28,7 +28,7 @@ pub enum Opened<'a> {
 /// Judges a batch as a whole: rules 1 to 4, then whether it is well formed.
 pub fn open<'a, V: View>(batch: &Envelope<'a>, view: &mut V) -> Result<Opened<'a>, V::Error> {
     let head = view.head()?;
-    let Known { id, same } = find_known(batch, view)?;
+    let EarlierJudgements { id, same } = find_known(batch, view)?;
     let records = batch.records();
     // 1. repeat
     if let Some(first) = same {

@@ -335,7 +335,7 @@ fn claim(id: &str, writer: &str, epoch: u32) -> JournalRecord {
 }
 
 #[test]
-fn the_rules_are_asked_in_their_order() {
+fn the_rules_apply_in_their_order() {
     let mut run = Run::claimed("a");
     let earlier = run.next_record("x", user_turn("x"));
     run.take(&earlier);
@@ -370,7 +370,7 @@ fn the_rules_are_asked_in_their_order() {
 }
 
 #[test]
-fn the_run_hash_grows_with_what_was_applied_and_with_nothing_else() {
+fn the_run_hash_follows_from_the_applied_records_only() {
     let mut run = Run::claimed("a");
     let (before, records) = (run.head.hash, run.head.records);
     run.changed("x", user_turn("x"), |record| record.place.writer_seq = record.place.writer_seq.saturating_add(1));

@@ -22,14 +22,14 @@ fn own(from: u64, count: u64) -> MessageSpan {
 }
 
 #[test]
-fn a_list_that_grew_brings_what_is_new_and_names_nothing() {
+fn a_longer_list_adds_its_new_messages_without_spans() {
     let list = MessageList::new(texts(&["a", "b"]));
     let change = list.change(&texts(&["a", "b", "c"]));
     assert_eq!((change.on_base, change.messages, change.spans), (true, texts(&["c"]), vec![]));
 }
 
 #[test]
-fn an_edit_a_removal_and_a_move_cost_only_what_is_new() {
+fn an_edit_a_removal_and_a_move_add_only_new_messages() {
     let list = MessageList::new(texts(&["a", "b", "c", "d", "e"]));
     for (next, brought, spans) in [
         (vec!["a", "b", "X", "d", "e"], vec!["X"], vec![base(0, 2), own(0, 1), base(3, 2)]),
@@ -58,7 +58,7 @@ fn a_change_that_does_not_pay_is_whole() {
 }
 
 #[test]
-fn a_span_outside_of_what_it_names_is_none() {
+fn a_span_outside_of_its_list_does_not_resolve() {
     for spans in [vec![base(0, 0)], vec![base(2, 2)], vec![own(1, 1)], vec![base(u64::MAX, 2)], vec![base(0, u64::MAX)]]
     {
         assert_eq!(resolve(3, 1, &spans), None, "{spans:?}");

@@ -21,33 +21,32 @@ forms! {
     });
     LineCursor as "LineCursor" = json_schema!({
         "type": "string",
-        "description": "Where a timeline goes on: of one run, or, with `at:`, of all runs in the partitions' order. It \
-            survives writes.",
+        "description": "The point at which a timeline continues: of one run, or, with `at:`, of all runs in the \
+            partitions' order. It survives writes.",
         "pattern": "^(([0-9a-f]{2})+|at:[0-9]+(\\.[0-9]+)?(,[0-9]+(\\.[0-9]+)?)*)$",
     });
     IndexHash as "IndexHash" = json_schema!({ "type": "string", "pattern": "^sha256:[0-9a-f]{64}$" });
     RowKey as "RowKey" = json_schema!({
         "type": "object",
-        "description": "What names the row within its partition: which of the index's rows it is one of, and the parts of \
-            its key.",
+        "description": "The row's key within its partition: the family of its rows, and the parts of the key.",
         "required": ["rows"],
         "properties": { "rows": { "type": "string" } },
         "additionalProperties": true,
     });
     LinePayload as "LinePayload" = json_schema!({
-        "description": "The payload, or why it is not shown.",
+        "description": "The payload, or the reason why it is not shown.",
         "anyOf": [
             { "$ref": "#/components/schemas/Payload" },
             {
                 "type": "object",
-                "description": "In place of a payload that a retention horizon deleted.",
+                "description": "Replaces a payload that a retention horizon deleted.",
                 "required": ["dropped"],
                 "properties": { "dropped": { "$ref": "#/components/schemas/Position" } },
                 "additionalProperties": false,
             },
             {
                 "type": "object",
-                "description": "In place of a payload that nests too deep to be shown: where, how deep, and how deep it may be.",
+                "description": "Replaces a payload that nests too deep to be shown: the place, its depth, and the limit.",
                 "required": ["unreadable"],
                 "properties": { "unreadable": { "type": "string" } },
                 "additionalProperties": false,

@@ -22,7 +22,7 @@ mod shape;
 mod unrecognized;
 mod walk;
 
-/// A payload of another SDK's contract. Its JSON is the contract's, and is read with [`Payload::from_json`](super::Payload::from_json).
+/// A payload of another SDK's contract. Its JSON has the contract's form, and is read with [`Payload::from_json`](super::Payload::from_json).
 #[derive(Clone, PartialEq, Eq)]
 pub struct ContractPayload {
     payload_type: PayloadType,

@@ -1,4 +1,4 @@
-//! What reading a record allocates: the envelope's facts, each once, and nothing for any other field.
+//! Reading a record allocates the envelope's facts, each once, and no memory for any other field.
 
 use crate::{counting, vocabulary::full};
 use runlog_schemas::{

@@ -43,7 +43,7 @@ fn text<'a>(item: &'a Value, name: &str) -> &'a str {
     item[name].as_str().unwrap()
 }
 
-/// What needs a place: the fields of a struct, the variants of an enum and their fields, a newtype itself.
+/// The parts of a type that need a place: a struct's fields, an enum's variants and their fields, a newtype itself.
 fn parts(name: &str, item: &Value) -> Vec<String> {
     let fields = |of: String, item: &Value| -> Vec<String> {
         list(item, "fields").iter().map(|field| format!("{of}.{}", text(field, "name"))).collect()
@@ -60,7 +60,7 @@ fn parts(name: &str, item: &Value) -> Vec<String> {
     parts
 }
 
-/// The field, symbol or type at a place; none where there is none.
+/// The schema at a place: `Some(None)` for a symbol, `None` if the place does not exist.
 fn find(place: &str) -> Option<Option<&'static Schema>> {
     let (name, member) = place.split_once('.').map_or((place, None), |(name, member)| (name, Some(member)));
     let schema = NAMED.types.get(name)?;
@@ -75,17 +75,17 @@ fn find(place: &str) -> Option<Option<&'static Schema>> {
 }
 
 #[test]
-fn every_part_of_every_contract_has_a_place_and_every_place_is_there() {
+fn every_part_of_every_contract_has_a_place_that_exists() {
     for contract in CONTRACTS {
         let (types, mut places) = (types(contract), places(contract));
         for (name, item) in &types {
-            // What is outside the journal may have one place for all of it.
+            // A type outside the journal may have one place for all its parts.
             if item["in_journal"] == false && places.remove(name).is_some_and(|place| exists(&place)) {
                 continue;
             }
             for part in parts(name, item) {
                 let place = places.remove(&part).unwrap_or_else(|| panic!("{contract}: {part} has no place"));
-                assert!(exists(&place), "{contract}: {part} is said to be at {place}, which is nowhere");
+                assert!(exists(&place), "{contract}: {part} has the place {place}, which does not exist");
             }
         }
         assert!(places.is_empty(), "{contract}: places of parts that are not in the contract: {places:?}");
@@ -112,7 +112,7 @@ fn the_run_journal_contract_has_its_24_kinds_and_24_payloads_each_with_a_type_of
     }
 }
 
-/// Whether Avro holds each value of a contract's type, and no more shapes than that.
+/// Whether the Avro type can contain each value of a contract's type, and no other form.
 fn fits(types: &Map<String, Value>, of: &str, schema: &Schema) -> bool {
     let inner = |wrapper: &str| of.strip_prefix(wrapper).and_then(|of| of.strip_suffix('>'));
     let schema = NAMED.follow(schema);
@@ -142,7 +142,7 @@ fn fits(types: &Map<String, Value>, of: &str, schema: &Schema) -> bool {
     }
 }
 
-/// Whether symbols or variants follow the contract's spelling and order, after the one for unknown values.
+/// Whether symbols or variants have the contract's spelling and order, after a first symbol for unknown values.
 fn fits_enum(item: &Value, schema: &Schema) -> bool {
     let names: Vec<&str> = list(item, "variants").iter().map(|variant| text(variant, "json")).collect();
     match (text(item, "tag"), schema) {
@@ -188,7 +188,7 @@ fn the_schema_holds_what_serde_writes_in_the_types_that_it_has_for_it() {
     assert!(fields > 500, "{fields} fields were looked at");
 }
 
-/// Nothing is there that may be absent; symbols and variants by the round.
+/// Leaves out every optional value. `round` selects symbols and variants.
 struct Emptiest(usize);
 
 impl sample::Choose for Emptiest {
@@ -198,7 +198,7 @@ impl sample::Choose for Emptiest {
     fn variant(&mut self, _: &str, count: usize) -> usize {
         1 + self.0 % (count - 1)
     }
-    fn there(&mut self) -> bool {
+    fn is_present(&mut self) -> bool {
         false
     }
     fn items(&mut self) -> usize {
@@ -215,7 +215,7 @@ impl sample::Choose for Emptiest {
     }
 }
 
-/// Members that serde writes of an empty `of`, by the list of the contract.
+/// The members that serde writes of an empty `of`, by the contract's list.
 fn written(types: &Map<String, Value>, of: &str, json: &Value, at: &str) {
     let Some(item) = types.get(of) else { return };
     let members = |fields: &[Value], json: &Value, tags: &[&str]| {

@@ -2,7 +2,7 @@
 //! tests on hostile bytes and on allocations, and the fuzz targets.
 
 #![allow(unsafe_code, reason = "an allocator that counts has no other way")]
-#![allow(dead_code, reason = "who takes it in looks at some of the figures")]
+#![allow(dead_code, reason = "each crate that includes this file uses some of the figures")]
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -19,7 +19,7 @@ thread_local! {
     static HELD: Cell<usize> = const { Cell::new(0) };
 }
 
-/// What one thread allocated meanwhile.
+/// The allocations of one thread during a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Allocated {
     /// Number of allocations and of reallocations that grow.
@@ -30,7 +30,7 @@ pub(crate) struct Allocated {
     pub(crate) peak: usize,
 }
 
-/// Runs `run` and says what this thread allocated for it.
+/// Runs `run`, and returns this thread's allocations during it.
 pub(crate) fn during<T>(run: impl FnOnce() -> T) -> (T, Allocated) {
     let (before, held) = (TOTAL.get(), HELD.get());
     TOTAL.set(Allocated { peak: held, ..before });
@@ -47,7 +47,7 @@ fn add(size: usize) {
     TOTAL.set(Allocated { count: total.count + 1, bytes: total.bytes + size, peak: total.peak.max(held) });
 }
 
-/// What one thread allocated another one may give back.
+/// A thread may free memory that another thread allocated, so the count must not fall below 0.
 fn give_back(size: usize) {
     HELD.set(HELD.get().saturating_sub(size));
 }
@@ -66,7 +66,7 @@ unsafe impl GlobalAlloc for Counting {
         unsafe { System.alloc_zeroed(layout) }
     }
 
-    // Old and new are there at once while one is copied into the other.
+    // The old and the new memory exist at the same time while one is copied into the other.
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         add(size);
         give_back(layout.size());

@@ -1,5 +1,5 @@
-//! Which changes of a schema are legal, as a table: `evolution.json`. And the gate: the schema of this build against every
-//! released one.
+//! The legal changes of a schema, as a table (`evolution.json`), and the check of this build's schema against every released
+//! version.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -25,7 +25,7 @@ struct Case {
     old: Value,
     new: Value,
     incompatible: Vec<Place>,
-    /// Where `apache-avro` does not share the verdict by Avro's rules.
+    /// The verdict of `apache-avro`, if it differs from the verdict by Avro's rules.
     apache_avro_says: Option<String>,
 }
 
@@ -44,7 +44,7 @@ fn cases() -> Vec<Case> {
 fn each_change_of_the_table_has_its_verdict_and_its_places() {
     let (mut names, mut wrong) = (BTreeSet::new(), Vec::new());
     for case in cases() {
-        assert!(names.insert(case.name.clone()), "{} is there twice", case.name);
+        assert!(names.insert(case.name.clone()), "two cases have the name {}", case.name);
         let actual = match evolution::check(&case.old.to_string(), &case.new.to_string()) {
             Ok(found) => found
                 .into_iter()
@@ -60,7 +60,8 @@ fn each_change_of_the_table_has_its_verdict_and_its_places() {
     assert!(names.len() >= 20 && wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Why the check is not `apache-avro`'s: it answers otherwise where the table says so, and nowhere else.
+/// The reason why Runlog does not use the check of `apache-avro`: its verdict differs in the marked cases of the table, and
+/// in no other case.
 #[test]
 fn the_library_differs_where_the_table_says_so() {
     let mut wrong = Vec::new();
@@ -81,13 +82,13 @@ fn the_library_differs_where_the_table_says_so() {
 }
 
 #[test]
-fn what_is_no_schema_is_told_from_what_is_incompatible() {
+fn a_malformed_schema_is_distinguished_from_an_incompatible_one() {
     let error = evolution::check("\"int\"", "{").unwrap_err();
     assert_eq!(error.which, "new");
     assert_eq!(evolution::check("{\"type\": \"recrod\"}", "\"int\"").unwrap_err().which, "old");
 }
 
-/// The gate of every build.
+/// This test must pass before a change of the schema is merged.
 #[test]
 fn the_schema_of_this_build_reads_every_released_version() {
     assert_eq!(evolution::gate(schema::RELEASED, schema::TEXTS), Vec::<String>::new());
@@ -182,7 +183,7 @@ fn before_its_release_a_version_may_change_and_afterwards_it_may_not() {
         let problems = evolution::gate(line(), &versions);
         assert!(problems.iter().any(|one| one.contains(wrong)), "{wrong}: {problems:?}");
     }
-    // Docs and defaults are no part of the fingerprint, and of what is released all the same.
+    // A released version includes its docs and defaults, although the fingerprint does not.
     let documented = V1.replace("\"type\": \"int\"", "\"type\": \"int\", \"doc\": \"d\"");
     assert_eq!(evolution::gate(line(), &[(1, &documented)]).len(), 1);
 }

@@ -1,4 +1,4 @@
-//! One example per payload type, as somebody types it: `schemas/examples/TYPE.json`.
+//! One example per payload type, as a person writes it: `schemas/examples/TYPE.json`.
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
@@ -24,7 +24,7 @@ fn example(tag: &str) -> String {
     fs::read_to_string(folder().join(format!("{tag}.json"))).unwrap_or_else(|error| panic!("{tag}: {error}"))
 }
 
-/// What of `given` is not in `found`, as pointers.
+/// Pointers to the parts of `given` that `found` lacks.
 fn lost(given: &Value, found: Option<&Value>, pointer: &str) -> Vec<String> {
     match (given, found) {
         (Value::Object(given), Some(found @ Value::Object(_))) => {
@@ -52,7 +52,7 @@ fn an_example_survives_the_way_into_the_log_and_back() {
     for tag in Payload::TYPES {
         let mut given: Value = serde_json::from_str(&example(tag)).unwrap();
         assert_eq!(given["payload"]["type"], **tag);
-        // Whom a skip is for is no part of it.
+        // The partition of a skip is not a member of the record.
         let partition = given.as_object_mut().unwrap().remove("partition");
         assert_eq!(partition.is_some(), *tag == "skip");
         let text = given.to_string();
@@ -63,7 +63,7 @@ fn an_example_survives_the_way_into_the_log_and_back() {
         assert_eq!(stored, record, "{tag}");
         let printed = serde_json::to_string(&stored).unwrap();
         assert_eq!(lost(&given, Some(&serde_json::from_str(&printed).unwrap()), ""), Vec::<String>::new(), "{tag}");
-        // What is printed is a record again, and the same one.
+        // The printed JSON parses to the same record.
         assert_eq!(Draft::parse(&printed).unwrap().record, record, "{tag}");
         assert_eq!(record.body.unknown_fields, None, "{tag}: an example has no member that the schema does not know");
     }
@@ -94,7 +94,7 @@ fn unknown_members_are_kept_wherever_they_stand() {
 }
 
 #[test]
-fn a_symbol_a_variant_and_a_number_that_nobody_here_knows_come_back_as_they_were() {
+fn unknown_symbols_variants_and_numbers_round_trip() {
     let text = r#"{
         "run_id": "r", "record_id": "a", "agent_id": "g", "record_kind": "of_tomorrow",
         "subject_ref": {"kind": "planet", "id": "mars", "privacy": "cosmic"},
@@ -138,7 +138,7 @@ fn a_kind_of_runlogs_own_carries_its_own_payloads_alone() {
     for (kind, payload) in [("run_claim", marker), ("effect_resolution", attempt), ("tool", attempt), ("skip", marker)]
     {
         assert_eq!(kind_of(kind, payload).unwrap_err().pointer, "/record_kind", "{kind}");
-        // Nor does a foreign writer get it past the reader.
+        // The reader also refuses it from a foreign writer.
         let mut record = Draft::parse(&format!(r#"{{"run_id":"r","payload":{payload}}}"#)).unwrap().record;
         record.body.record_kind = serde_json::from_value(kind.into()).unwrap();
         assert!(codec::read(&codec::encode(&record)).is_err(), "{kind}");
@@ -172,7 +172,7 @@ fn plain() -> Payload {
 }
 
 #[test]
-fn a_null_that_is_a_value_is_told_from_a_member_that_is_not_there() {
+fn a_null_value_differs_from_an_absent_member() {
     let result = |member: &str| {
         let payload = format!(r#"{{"type":"tool_call_completed","request_record_id":"q"{member}}}"#);
         let draft = Draft::parse(&format!(r#"{{"run_id":"r","payload":{payload}}}"#)).unwrap();

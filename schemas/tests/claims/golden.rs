@@ -67,7 +67,7 @@ fn every_golden_record_is_read_and_written_again_byte_for_byte() {
 }
 
 #[test]
-fn the_golden_records_are_those_that_this_build_writes() {
+fn this_build_writes_the_golden_records() {
     written();
     for (tag, record) in full::records() {
         assert_eq!(hex(&codec::encode(&record)), hex(&bytes(&format!("{tag}.avro"))), "{tag}");

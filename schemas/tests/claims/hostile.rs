@@ -21,7 +21,7 @@ const FACTOR: usize = 64;
 /// Memory that does not depend on the input: messages, and the few small vectors of a record.
 const FIXED: usize = 16 << 10;
 
-/// Reads `framed` in both ways, within bounds, and says whether it is a record.
+/// Reads `framed` in both ways, within bounds. Returns an error unless it is a record.
 fn read(framed: &[u8]) -> Result<(), Unreadable> {
     // Computed once, from the schema: versions, and the shapes of contract payloads.
     schema::lowest();
@@ -32,7 +32,7 @@ fn read(framed: &[u8]) -> Result<(), Unreadable> {
     });
     let peak = allocated.peak;
     assert!(peak <= FACTOR * framed.len() + FIXED, "{peak} bytes for {} of input", framed.len());
-    // Stepping over a payload finds what decoding it finds.
+    // A reader that skips a payload finds the same errors as one that decodes it.
     if let Ok(Ok(decoded)) = &decoded.map(|decoded| decoded.map_err(Unreadable::from)) {
         let () = decoded;
         if let Err(error) = &read {
@@ -77,12 +77,12 @@ fn no_golden_record_can_be_cut_short() {
 fn a_flipped_bit_is_refused_or_read_as_something_else() {
     for (at, (_, bytes)) in golden().into_iter().enumerate() {
         let mut flipped = bytes.clone();
-        // All have the envelope alike: once is enough.
+        // All records have the same envelope, so one is enough.
         let payload = codec::decode(codec::unframe(&bytes).unwrap()).unwrap().payload.to_bytes().len();
         let first = if at == 0 { 0 } else { bytes.len() - payload };
         for bit in 8 * first..8 * bytes.len() {
             flipped[bit / 8] ^= 1 << (bit % 8);
-            // The reader must not panic. Whether it finds a record depends on the bit.
+            // The reader must not panic. The bit decides whether the bytes are still a record.
             let _ = read(&flipped);
             flipped[bit / 8] ^= 1 << (bit % 8);
         }
@@ -104,7 +104,7 @@ fn a_length_or_a_count_that_is_a_lie_allocates_nothing() {
 }
 
 #[test]
-fn framings_are_told_apart() {
+fn each_framing_is_recognised() {
     let other = [&[0xC3, 0x01], &[7; 8][..], &[0; 40]].concat();
     let unknown = |bytes: &[u8]| matches!(read(bytes), Err(error @ Unreadable::UnknownSchema(_)) if error.stops());
     assert!(unknown(&other));
@@ -194,7 +194,7 @@ fn text_is_proven_to_be_utf8_at_every_length_and_at_every_place() {
 }
 
 #[test]
-fn an_illegal_id_off_the_wire_is_a_dead_letter_that_says_which() {
+fn an_illegal_id_on_the_wire_is_a_dead_letter_that_names_it() {
     let lost = ToolCallCompleted { request_record_id: "REQUEST".parse().unwrap(), result: None, latency_ms: None };
     let mut record = JournalRecord::new(RunId::new("RUN").unwrap(), "RECORD".parse().unwrap(), "a", lost.into());
     record.place.writer_id = "WRITER".parse().unwrap();
@@ -282,7 +282,7 @@ fn an_array_has_a_most_of_items_in_one_block_or_in_many() {
 
 proptest! {
     #[test]
-    fn noise_behind_the_framing_is_survived(noise in proptest::collection::vec(any::<u8>(), 0..600)) {
+    fn random_bytes_after_the_framing_never_panic_the_reader(noise in proptest::collection::vec(any::<u8>(), 0..600)) {
         let _ = read(&framed(&noise));
         let _ = read(&noise);
     }

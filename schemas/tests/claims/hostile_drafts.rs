@@ -51,7 +51,7 @@ fn a_list_of_a_record_is_refused_before_it_takes_memory() {
 }
 
 #[test]
-fn content_of_any_shape_takes_a_small_multiple_of_its_text() {
+fn content_of_any_form_needs_a_small_multiple_of_its_length() {
     for items in ["0", "[]", "{}", "1.5", "\"\"", "{\"a\":[0]}"] {
         // A space, and another order of the members: the text differs from the printed record.
         let content = format!("[{} ]", repeated(items));

@@ -1,4 +1,4 @@
-//! What the vocabulary claims: one module per claim.
+//! The claims of the vocabulary, one module per claim.
 
 #![allow(clippy::unwrap_used, reason = "an unwrap that fails is a test that fails")]
 

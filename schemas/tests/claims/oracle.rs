@@ -1,4 +1,4 @@
-//! Our codec against `apache-avro`, which knows nothing but the `.avsc` file.
+//! Compares our codec with `apache-avro`, which reads only the `.avsc` file.
 //!
 //! ```text
 //!   record ─▶ our codec ──────────────────────────▶ bytes ─┐
@@ -43,7 +43,7 @@ impl Oracle {
         Self::encode(root(record), Some(&serde_json::to_value(record).unwrap()), false)
     }
 
-    /// `json` is none where the member is absent; `text` where the field holds JSON text.
+    /// Encodes a value. `json` is `None` for an absent member. `text` is set for a field that contains JSON text.
     fn encode(schema: &Schema, json: Option<&Value>, text: bool) -> Avro {
         let present = || json.unwrap_or_else(|| panic!("absent, and the schema wants {schema:?}"));
         match schema {
@@ -84,7 +84,7 @@ impl Oracle {
     fn union(variants: &[Schema], json: Option<&Value>, text: bool) -> Avro {
         let tag = json.and_then(|json| json.get("type")).and_then(Value::as_str);
         let at = match (variants, json) {
-            // What is absent, and what an SDK writes as null, is none; but null is a JSON text like any other.
+            // An absent value and null are the null branch. In a field of JSON text, null is a value.
             ([Schema::Null, _], None) => 0,
             ([Schema::Null, _], Some(Value::Null)) if !text => 0,
             ([Schema::Null, _], Some(_)) => 1,
@@ -93,7 +93,7 @@ impl Oracle {
         Avro::Union(at.try_into().unwrap(), Box::new(Self::encode(&variants[at], json, text)))
     }
 
-    /// An enum that holds data: the schema says how its JSON names the variant.
+    /// An enum with data: the schema's attributes define how its JSON names the variant.
     fn variant(record: &RecordSchema, json: &Value) -> Avro {
         let Schema::Union(union) = &record.fields[0].schema else { panic!("{record:?} has no union") };
         let form = &record.attributes["json"];
@@ -196,12 +196,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn our_bytes_are_those_of_apache_avro(record in generate::record()) {
+    fn our_bytes_equal_the_bytes_of_apache_avro(record in generate::record()) {
         as_apache_avro_does(&record);
     }
 
     #[test]
-    fn our_bytes_of_a_decision_are_those_of_apache_avro(record in generate::decision()) {
+    fn our_bytes_of_a_decision_equal_the_bytes_of_apache_avro(record in generate::decision()) {
         as_apache_avro_does(&record);
         let draft = Draft::parse(&serde_json::to_string(&record).unwrap()).unwrap();
         prop_assert_eq!(codec::encode(&draft.record), codec::encode(&record));
@@ -215,7 +215,7 @@ proptest! {
     }
 
     #[test]
-    fn our_bytes_of_records_of_version_3_are_those_of_apache_avro(record in generate::of_version_3()) {
+    fn our_bytes_of_version_3_equal_the_bytes_of_apache_avro(record in generate::of_version_3()) {
         prop_assert_eq!(record.version().number, 3);
         as_apache_avro_does(&record);
         let draft = Draft::parse(&serde_json::to_string(&record).unwrap()).unwrap();
@@ -273,7 +273,7 @@ proptest! {
     fn a_record_sent_as_json_is_the_record_that_was_written(record in generate::written()) {
         let draft = Draft::parse(&serde_json::to_string(&record).unwrap()).unwrap();
         prop_assert_eq!(&draft.record, &record);
-        // Its bytes too: the content hash is the same whichever way it was sent.
+        // The bytes are equal too: the content hash does not depend on the way of sending.
         prop_assert_eq!(codec::encode(&draft.record), codec::encode(&record));
     }
 
@@ -308,7 +308,7 @@ proptest! {
 }
 
 #[test]
-fn a_draft_has_the_keys_of_its_payload_and_a_written_record_those_that_it_was_written_with() {
+fn a_draft_has_its_payloads_keys_and_a_written_record_keeps_its_keys() {
     let text = std::fs::read_to_string(format!("{}/examples/effect_intent.json", env!("CARGO_MANIFEST_DIR"))).unwrap();
     let mut json: Value = serde_json::from_str(&text).unwrap();
     json.as_object_mut().unwrap().retain(|name, _| name != "idempotency_key" && name != "dedupe_key");
@@ -364,7 +364,7 @@ fn the_union_of_the_schema_has_our_payloads_in_our_order() {
     assert_eq!(names, Payload::TYPES);
 }
 
-/// Chooses at random, but for symbols and variants, of which each comes in its turn.
+/// Chooses at random, except symbols and variants: it chooses each of them in turn.
 struct Turns {
     dice: Dice,
     next: HashMap<String, usize>,
@@ -377,7 +377,7 @@ impl Turns {
         (*next - 1) % count
     }
 
-    /// How many different symbols and variants came so far.
+    /// The number of different symbols and variants so far.
     fn seen(&self) -> usize {
         self.next.iter().map(|(name, next)| (*next).min(choices(&NAMED.types[name]))).sum()
     }
@@ -390,8 +390,8 @@ impl Choose for Turns {
     fn variant(&mut self, name: &str, count: usize) -> usize {
         self.next_index(name, count)
     }
-    fn there(&mut self) -> bool {
-        self.dice.there()
+    fn is_present(&mut self) -> bool {
+        self.dice.is_present()
     }
     fn items(&mut self) -> usize {
         self.dice.items()
@@ -426,7 +426,7 @@ fn every_symbol_and_every_variant_goes_both_ways_in_avro_and_in_json() {
     let mut turns = Turns { dice: Dice(1), next: HashMap::new() };
     for (index, tag) in Payload::TYPES.iter().enumerate().filter(|(_, tag)| **tag != "batch") {
         let (mut quiet, mut seen) = (0, 0);
-        // Until nothing new came for a while: a variant with the contract's 119 event kinds comes every seventh time.
+        // Ends when many rounds have no new symbol: a variant with the contract's 119 event kinds is in every seventh round.
         while quiet < 30 {
             let payload = Payload::from_bytes(&sample::payload(index, &mut turns)).unwrap();
             let json = serde_json::to_string(&payload).unwrap();

@@ -19,7 +19,7 @@ fn fixture(name: &str) -> Value {
     serde_json::from_slice(&fs::read(&path).unwrap_or_else(|error| panic!("{name}: {error}"))).unwrap()
 }
 
-/// The way into the log and back.
+/// Encodes and decodes a record.
 fn there_and_back(json: &Value) -> Value {
     let draft = Draft::parse(&json.to_string()).unwrap_or_else(|error| panic!("{error}: {json}"));
     let stored = codec::decode(codec::unframe(&codec::encode(&draft.record)).unwrap()).unwrap();
@@ -28,7 +28,7 @@ fn there_and_back(json: &Value) -> Value {
     original(&stored).unwrap()
 }
 
-/// Sends a payload there and back in an envelope, which is not compared.
+/// Encodes and decodes a payload in an envelope, which is not compared.
 fn payload_there_and_back(payload: &Value) -> Value {
     there_and_back(&json!({"run_id": "r", "record_id": "a", "payload": payload}))["payload"].take()
 }
@@ -49,7 +49,7 @@ fn the_fixtures_that_hold_journal_records_come_back_unchanged() {
                 let payload = Value::Object(payload);
                 assert_eq!(payload_there_and_back(&payload), payload, "{name}");
             }
-            // Set into the example of the payload type that holds such parts.
+            // Replaces a part in the example of its payload type.
             _ => {
                 let example = contracts().join(format!("../examples/{}.json", what["of"].as_str().unwrap()));
                 let mut record: Value = serde_json::from_slice(&fs::read(example).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! A payload that is held elsewhere: what is judged does not change, and only the content that was named is taken.
+//! A payload in the content store: the judgement stays the same, and only the named content is accepted.
 
 use crate::vocabulary::full;
 use runlog_schemas::{
@@ -11,7 +11,7 @@ use runlog_schemas::{
     record::{JournalRecord, RecordKind},
 };
 
-/// Every record whose payload may be elsewhere: as it was, as it is then, and the content.
+/// Every record whose payload may be in the content store: with its payload, with its claim check, and the content.
 fn taken_out() -> Vec<(JournalRecord, JournalRecord, Vec<u8>)> {
     let detached = |whole: JournalRecord| {
         let mut left = whole.clone();
@@ -21,7 +21,7 @@ fn taken_out() -> Vec<(JournalRecord, JournalRecord, Vec<u8>)> {
 }
 
 #[test]
-fn a_record_is_judged_alike_wherever_its_payload_is() {
+fn a_payload_in_the_content_store_does_not_change_the_judgement() {
     let all = taken_out();
     let stays = |known: &&PayloadType| all.iter().all(|(whole, ..)| whole.payload.payload_type() != **known);
     let stay: Vec<_> = PayloadType::ALL.iter().filter(stays).map(|known| known.as_str()).collect();
@@ -47,7 +47,7 @@ fn a_record_is_judged_alike_wherever_its_payload_is() {
 }
 
 #[test]
-fn only_what_is_longer_than_the_limit_is_taken_out() {
+fn only_a_payload_over_the_limit_is_detached() {
     let (whole, _, content) = taken_out().swap_remove(0);
     let mut record = whole.clone();
     assert_eq!((record.detach(content.len()), &record), (None, &whole));
@@ -57,7 +57,7 @@ fn only_what_is_longer_than_the_limit_is_taken_out() {
 }
 
 #[test]
-fn content_that_is_not_what_was_named_is_refused() {
+fn content_that_differs_from_its_reference_is_refused() {
     let (whole, _, content) = taken_out().swap_remove(0);
     let stored = StoredPayload::of(whole.payload.payload_type(), &content);
     for at in 0..content.len() {

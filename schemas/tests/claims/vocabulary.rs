@@ -1,4 +1,4 @@
-//! Records and bytes of everything that the schema has.
+//! Records and bytes of every type in the schema.
 
 pub(crate) mod every;
 pub(crate) mod full;

@@ -77,8 +77,8 @@ pub(crate) fn run(
         method: format!(
             "Records of 500 bytes that do not compress, to {PARTITIONS} partitions: acks=all, idempotent, linger.ms as Runlog has \
              it, LZ4. The clock starts after {WARM_UP} records and stops with the last acknowledgement. Runlog has at most {} \
-             records under way, librdkafka its default queue of 100,000. ProducerPerformance (Java) has librdkafka's bound of a \
-             batch, room for as much, and records without a key; its CPU time is that of the whole process.",
+             records in flight, librdkafka its default queue of 100,000. ProducerPerformance (Java) has librdkafka's batch size and \
+             queue size, and records without a key; its CPU time is measured for the whole process.",
             OUTSTANDING * BATCH
         ),
         rows,

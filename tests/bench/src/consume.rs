@@ -64,8 +64,8 @@ pub(crate) fn run(
         title: "Consumption".into(),
         method: format!(
             "{records} records of 500 bytes that do not compress, from the start of {PARTITIONS} partitions, without decoding them. \
-             The clocks of Runlog and librdkafka start with the first records that arrive, that of ConsumerPerformance (Java) when \
-             it has its partitions; its CPU time is that of the whole process, which has no warm-up."
+             The clocks of Runlog and librdkafka start with the first records that arrive. The clock of ConsumerPerformance (Java) \
+             starts when it has its partitions; its CPU time is measured for the whole process, which has no warm-up."
         ),
         rows,
     })

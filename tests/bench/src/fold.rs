@@ -145,8 +145,8 @@ pub(crate) fn run(runtime: &Runtime, scale: &Scale) -> anyhow::Result<Figure> {
         method: format!(
             "{} records of runs of {} records, from memory, in batches of {BATCH}, with the options and {} MiB of `serve`; \
              each way ends with a flush. RocksDB alone writes the batches that the fold wrote; with sorted files it sorts the same \
-             rows, given in log order, and takes the files in. A rebuild is that of a projector whose folder is empty, over a log \
-             in memory, until it answers for the last record.",
+             rows, given in log order, and ingests the files. A rebuild is measured for a projector whose folder is empty, over a \
+             log in memory, until it answers for the last record.",
             scale.records,
             crate::RECORDS_PER_RUN,
             MEMORY_BYTES >> 20

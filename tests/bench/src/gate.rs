@@ -35,7 +35,7 @@ pub(crate) async fn run(broker: &Broker, scale: &Scale) -> anyhow::Result<Figure
     Ok(Figure {
         title: "A tool call through the gate".into(),
         method:
-            "One agent, call after call, or so many calls at once until the last of them is answered; the server and its broker on \
+            "One agent, call after call, or a number of calls at once until the last of them is answered; the server and its broker on \
                  the same machine. Two acknowledgements and one visibility are the least that the gate needs."
                 .into(),
         rows: vec![

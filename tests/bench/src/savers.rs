@@ -86,7 +86,7 @@ fn figure(printed: &Printed) -> anyhow::Result<Figure> {
         title: "Checkpoints of LangGraph".into(),
         method: format!(
             "A thread of {TURNS} turns whose message list grows by 700 bytes of prose a turn, saved whole after each; medians of the \
-             last fifty turns, of a save and of the load of the newest checkpoint behind it, in Python. All are synced to disk before \
+             last fifty turns, of a save and of the load of the newest checkpoint after it, in Python. All are synced to disk before \
              a save returns: Runlog with a local log, SQLite with synchronous=FULL, PostgreSQL with its defaults. On disk are, of \
              Runlog, log and indices; of PostgreSQL what its database grew by, without its WAL. Savers: {}.",
             versions.join("; ")

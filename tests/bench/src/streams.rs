@@ -137,9 +137,9 @@ fn figure(rounds: &[Vec<Round>; 5], journal: &Journal) -> Figure {
             "{} records in {PARTITIONS} partitions of a topic. Runlog: `serve` with its defaults, from the start of the process until \
              /readyz, live behind an index that exists and as a rebuild of an empty folder. Streams: one instance with a thread per \
              core and its defaults, which keeps calls by fingerprint, pending calls and checkpoints, from when all threads have their \
-             partitions to the last record; its start does not count, and a commit behind the last record neither. Restore: its \
-             folder is deleted, and the time is from the first changelog that is read until it runs. CPU time is that of the whole \
-             process, of Runlog from its start. After each run of Streams, restores included, {} lookups were answered as Runlog \
+             partitions to the last record; its start does not count, and neither does a commit after the last record. Restore: its \
+             folder is deleted, and the time is from the first changelog that is read until it runs. CPU time is measured for the whole \
+             process, for Runlog from its start. After each run of Streams, restores included, {} lookups were answered as Runlog \
              answers them.",
             journal.records,
             journal.questions()

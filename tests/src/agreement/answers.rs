@@ -8,12 +8,12 @@ use runlog_projector::index::{
 use runlog_schemas::id::{RecordId, RunId};
 use serde_json::Value;
 
-/// Pages of one answer at most.
+/// The largest number of pages of one answer.
 pub(crate) const PAGES_MAX: usize = 10_000;
 
 /// The answers as JSON. Lists are complete: they are read in pages of `limit` items.
 pub trait Answers {
-    /// The page limit of the `number`th question; small limits end pages at many places.
+    /// The page limit of the `number`th question: 1 to 5 items, so that pages end at many places.
     fn page(&self, number: u64) -> usize {
         usize::try_from(number % 5).unwrap_or(0) + 1
     }
@@ -39,13 +39,13 @@ pub trait Answers {
     /// `events`: over all runs.
     fn events(&self, filter: &Filter, limit: usize) -> anyhow::Result<Vec<Value>>;
 
-    /// The facts of a run that hold at a time.
+    /// The facts of a run that are valid at a time.
     fn facts(&self, run_id: RunId<&str>, at_millis: i64, limit: usize) -> anyhow::Result<Vec<Value>>;
 
     /// `show --raw --as-of` a time.
     fn show_at(&self, run_id: RunId<&str>, at_millis: i64, limit: usize) -> anyhow::Result<Vec<Value>>;
 
-    /// The open items of one run, or its ended ones.
+    /// The open or ended items of one run.
     fn open_items(&self, run_id: RunId<&str>, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<Value>>;
 
     /// The open or ended items of all runs, each with its run.
@@ -114,7 +114,7 @@ pub(crate) fn recovered(
         }
         let unclaimed = whole["unclaimed"].as_u64().unwrap_or(0) + more["unclaimed"].as_u64().unwrap_or(0);
         whole["unclaimed"] = unclaimed.into();
-        ensure!(more["reason"] == whole["reason"], "whether it is resumable differs from page to page");
+        ensure!(more["reason"] == whole["reason"], "the reason why the run is not resumable differs between pages");
     }
     anyhow::bail!("more than {PAGES_MAX} pages")
 }

@@ -96,7 +96,7 @@ pub fn first(model: &Value, product: &Value) -> Option<(String, Value, Value)> {
             names.into_iter().find_map(|name| match (one.get(name), other.get(name)) {
                 (Some(one), Some(other)) => first(one, other).map(|(path, a, b)| (format!("/{name}{path}"), a, b)),
                 (one, other) => {
-                    let shown = |side: Option<&Value>| side.cloned().unwrap_or_else(|| "(not there)".into());
+                    let shown = |side: Option<&Value>| side.cloned().unwrap_or_else(|| "(absent)".into());
                     Some((format!("/{name}"), shown(one), shown(other)))
                 }
             })
@@ -111,7 +111,7 @@ pub fn first(model: &Value, product: &Value) -> Option<(String, Value, Value)> {
         (Value::Array(one), Value::Array(other)) => {
             // The first different index of two lists of different lengths.
             let at = one.iter().zip(other).take_while(|(one, other)| one == other).count();
-            let shown = |side: &[Value]| side.get(at).cloned().unwrap_or_else(|| "(not there)".into());
+            let shown = |side: &[Value]| side.get(at).cloned().unwrap_or_else(|| "(absent)".into());
             Some((format!("/{at} of {} and {}", one.len(), other.len()), shown(one), shown(other)))
         }
         _ => sides(""),

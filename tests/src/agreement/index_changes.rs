@@ -30,11 +30,11 @@ pub fn rows<'l, R: Rows>(product: &InProcess<'_, R>, folded: impl Iterator<Item 
         let failed = |error: &dyn std::fmt::Display| differs("the changes", format!("{error:#}"));
         let skips = fold::skips_of(*rows).map_err(|error| failed(&error))?;
         let mut in_memory = Deltas::new(partitions, Arc::new(NoRegistry), usize::MAX);
-        let mut anew = Deltas::new(partitions, Arc::new(NoRegistry), 0);
+        let mut recomputed = Deltas::new(partitions, Arc::new(NoRegistry), 0);
         let mut followed = BTreeMap::new();
         for delivery in log {
             let delta = in_memory.compute(*rows, &skips, delivery).map_err(|error| failed(&error))?;
-            let again = anew.compute(*rows, &skips, delivery).map_err(|error| failed(&error))?;
+            let again = recomputed.compute(*rows, &skips, delivery).map_err(|error| failed(&error))?;
             let place = format!("the changes of {}:{}", delivery.partition, delivery.offset);
             if delta != again {
                 return Err(differs(&place, format!("with runs in memory {delta:?}, without {again:?}")));

@@ -22,7 +22,7 @@ pub struct Both<'a, A> {
     pub model: &'a Model,
     /// The product.
     pub product: &'a A,
-    /// What both read.
+    /// The input of both.
     pub history: &'a History,
     /// Answers that were equal so far.
     pub answers: u64,
@@ -105,7 +105,8 @@ impl<A: Answers> Both<'_, A> {
                 Listed::Contradicted => effect["contradictions"] != 0,
             };
             let model: Value = all.as_array().into_iter().flatten().filter(has).cloned().collect();
-            let answer = self.product.effects(listed, limit).map(|answer| without_payloads(by_kind(worded(answer))));
+            let answer =
+                self.product.effects(listed, limit).map(|answer| without_payloads(by_kind(with_model_reasons(answer))));
             self.equal(&format!("effects {listed:?}"), &model, answer)?;
         }
         let answer = self.product.anomalies(None, limit).map(Value::from);
@@ -174,9 +175,9 @@ impl<A: Answers> Both<'_, A> {
             let resumes = answer["reason"].clone();
             if let Some(members) = answer.as_object_mut() {
                 members.remove("next_cursor");
-                members.insert("reason".to_owned(), word(&resumes));
+                members.insert("reason".to_owned(), model_reason(&resumes));
                 members.get_mut("pending").into_iter().flat_map(list_items).for_each(|row| {
-                    row["reason"] = word(&row["reason"]);
+                    row["reason"] = model_reason(&row["reason"]);
                     row.as_object_mut().and_then(|members| members.remove("state"));
                 });
             }
@@ -378,15 +379,15 @@ fn dated(run: &mut Value) {
     }
 }
 
-fn word(reason: &Value) -> Value {
+fn model_reason(reason: &Value) -> Value {
     let Some(text) = reason.as_str() else { return Value::Null };
     REASONS.iter().find(|(begins, _)| text.starts_with(begins)).map_or(reason.clone(), |(_, word)| (*word).into())
 }
 
 /// Effects with the model's words for reasons, without arguments and without members that depend on the time of the query.
-fn worded(mut effects: Vec<Value>) -> Value {
+fn with_model_reasons(mut effects: Vec<Value>) -> Value {
     for effect in &mut effects {
-        effect["reason"] = word(&effect["reason"]);
+        effect["reason"] = model_reason(&effect["reason"]);
         if let Some(members) = effect.as_object_mut() {
             members.retain(|name, _| !["state", "age_millis", "arguments", "run"].contains(&name.as_str()));
         }

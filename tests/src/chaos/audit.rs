@@ -24,16 +24,16 @@ const CONCURRENCY: usize = 8;
 
 /// A call in the journal.
 #[derive(Debug)]
-struct Known {
+struct JournaledCall {
     /// Whether it has a key: its effect may happen again.
     keyed: bool,
     result: Value,
 }
 
 /// The calls of some runs, by the id of their request.
-type Calls = BTreeMap<String, Known>;
+type Calls = BTreeMap<String, JournaledCall>;
 
-/// What the agents of a folder left: their acknowledgements by run, and the effects.
+/// The traces of the agents of a folder: their acknowledgements by run, and the effects.
 #[derive(Debug)]
 pub struct Evidence {
     lists: HashMap<String, Vec<Value>>,
@@ -140,7 +140,7 @@ fn one_run(records: &[Value], acknowledged: &[Value]) -> anyhow::Result<Calls> {
     }
     let with_result = |(id, keyed): (String, bool)| {
         let result = results.get(id.as_str()).with_context(|| format!("call {id} never ended"))?;
-        Ok((id, Known { keyed, result: (*result).clone() }))
+        Ok((id, JournaledCall { keyed, result: (*result).clone() }))
     };
     calls.into_iter().map(with_result).collect()
 }

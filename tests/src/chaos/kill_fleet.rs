@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Each slot and each server has a thread with a plan of points. Partition 3 has no agents. Records that stop it, and
-//! skips that rebuild it, bring servers to the rarer points.
+//! skips that rebuild it, let servers reach the rarer points.
 
 use std::{
     collections::BTreeMap,
@@ -62,7 +62,7 @@ const IN_FLIGHT_WAIT: Duration = Duration::from_secs(30);
 /// Attempts of a kill: it is repeated if no append was in flight.
 const ATTEMPTS: usize = 20;
 const LOOK: Duration = Duration::from_micros(200);
-/// One of so many kills is reported.
+/// One kill in this number is reported.
 const TELL_EVERY: usize = 20;
 
 /// The points at which agents are killed.
@@ -220,7 +220,7 @@ fn plans(points: &[&'static str], kills: usize, threads: usize, random: &mut Ran
     plans
 }
 
-/// Kills so many processes on a new topic of the broker and checks everything. Calls `tell` with the progress.
+/// Kills `kills` processes on a new topic of the broker and checks everything. Calls `tell` with the progress.
 pub fn run(broker: &Broker, kills: usize, seed: u64, tell: &(dyn Fn(&str) + Sync)) -> anyhow::Result<Report> {
     let (folder, begun, mut random) = (tempfile::tempdir()?, Instant::now(), Random::new(seed));
     let of_servers = kills * 2 / 5;

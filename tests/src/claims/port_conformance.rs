@@ -53,7 +53,7 @@ fn write(backend: &PortBackend, over: &AtomicBool) -> anyhow::Result<u8> {
     Ok(ROUNDS_MAX)
 }
 
-/// Fails unless a process reads the records of so many rounds, and no others.
+/// Fails unless a process reads the records of exactly `rounds` rounds.
 fn read(process: &mut PortProcess, rounds: u8) -> anyhow::Result<()> {
     let entries: Vec<Value> = (0..rounds).map(entry).collect();
     let answer = process.run(&json!({ "bob_core": { "entries": "session" } }))?;

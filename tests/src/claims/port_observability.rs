@@ -177,7 +177,7 @@ pub fn an_end_finds_a_request_and_no_call_starts_after_it(backend: &PortBackend)
     store.record_tool_call_done(done(1, 20))?;
     ensure!(store.get_tool_call_at(row(1), "call", 29)? == Some((request(1, 10), Some(done(1, 20)))), "it had ended");
     ensure!(store.get_tool_call(row(1), "call")?.is_none(), "it stays retracted");
-    let early = store.retract_tool_call(row(1), "call", 9, "an auditor", "before it was there");
+    let early = store.retract_tool_call(row(1), "call", 9, "an auditor", "before it was written");
     ensure!(matches!(early, Err(DbError::NotThere)), "{early:?}");
 
     // The retraction holds from a time before the end: the end does not restore the call.
@@ -323,7 +323,7 @@ pub fn concurrent_writers_lose_and_duplicate_nothing(backend: &PortBackend) -> a
         ensure!(turns.contains(&turn(n, 10)), "turn {n}");
         ensure!(store.get_tool_call(row(n), "call")? == Some((request(n, 10), Some(done(n, 20)))), "call {n}");
     }
-    // Each row's records are there once, although eight writers wrote them: a claim, and three records for each number.
+    // Each row has its records once, although eight writers wrote them: a claim, and three records for each number.
     let records = records(backend, &store)?;
     let expected = 1 + 3 * u64::from(count + CALLS_EACH);
     ensure!(records.is_none_or(|records| records == expected), "{records:?} records, not {expected}");

@@ -1,4 +1,4 @@
-//! What a producer does before a value becomes a record (redaction, limits, buffering), and its metrics.
+//! The steps of a producer before a value becomes a record (redaction, limits, buffering), and its metrics.
 //!
 //! Each function panics if its claim does not hold.
 

@@ -494,7 +494,7 @@ pub async fn no_checkpoint_builds_on_one_that_was_refused(backend: &Backend) {
 }
 
 /// A handle remembers across a reopen which recorded calls it has answered, and which it has not.
-pub async fn taken_calls_stay_taken_across_a_reopen(backend: &Backend) {
+pub async fn replayed_calls_stay_replayed_across_a_reopen(backend: &Backend) {
     let polls = AtomicU32::new(0);
     let poll = async |run: &Run| {
         let effect = |_| async { Ok(Json::from(json!(polls.fetch_add(1, Ordering::SeqCst)))) };
@@ -547,7 +547,7 @@ macro_rules! reopen_claims {
             a_call_decided_before_its_handle_is_reopened_is_not_forgotten,
             a_checkpoint_with_an_unknown_outcome_fails_no_later_operation,
             no_checkpoint_builds_on_one_that_was_refused,
-            taken_calls_stay_taken_across_a_reopen,
+            replayed_calls_stay_replayed_across_a_reopen,
             an_end_with_an_unknown_outcome_is_the_end_after_a_reopen,
         }
     };

@@ -35,7 +35,7 @@ pub fn keys_values_headers_and_timestamps_are_carried(log: &Arc<dyn Log>) {
     assert!(year_2020 < records[0].timestamp_millis && records[0].timestamp_millis <= records[1].timestamp_millis);
 }
 
-pub fn the_largest_record_is_taken(log: &Arc<dyn Log>) {
+pub fn the_largest_record_is_accepted(log: &Arc<dyn Log>) {
     let largest = Entry {
         key: vec![b'k'; LABEL_BYTES_MAX - 4],
         // Incompressible bytes, so that the value is equally large on the wire.

@@ -88,7 +88,7 @@ pub fn an_idle_poll_ends_with_its_timeout(log: &Arc<dyn Log>) {
     assert!(Duration::from_millis(190) < took && took < PATIENCE / 2, "{took:?}");
 }
 
-pub fn a_poll_returns_no_more_than_was_asked_for(log: &Arc<dyn Log>) {
+pub fn a_poll_returns_at_most_its_limit(log: &Arc<dyn Log>) {
     append(log, 0, &["a", "b", "c", "d", "e"]).unwrap();
     let mut reader = reader(log, &[(0, 0)]);
     let mut seen = Vec::new();

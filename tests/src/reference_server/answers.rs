@@ -1,7 +1,7 @@
 //! Answers of one run.
 
 use super::{
-    Answer, Asked, Reply, State,
+    Answer, ParsedRequest, Reply, State,
     canonical::{self, Slip},
     lists::{page, parse_place},
     not_found, ok, problem,
@@ -22,10 +22,10 @@ const LISTS: [(&str, &str); 6] = [
 
 impl State {
     /// The model at the consistency and the position of a request.
-    pub(super) fn view(&self, asked: &Asked, run_id: &str, what: &str) -> Result<Cow<'_, Model>, Reply> {
-        self.wait(asked)?;
-        let Some(as_of) = asked.get("as_of").filter(|_| !self.is_wrong(&format!("{what}_as_of"))) else {
-            let lags = self.is_wrong("default_is_latest") && asked.get("consistency").is_none();
+    pub(super) fn view(&self, request: &ParsedRequest, run_id: &str, what: &str) -> Result<Cow<'_, Model>, Reply> {
+        self.wait(request)?;
+        let Some(as_of) = request.get("as_of").filter(|_| !self.is_wrong(&format!("{what}_as_of"))) else {
+            let lags = self.is_wrong("default_is_latest") && request.get("consistency").is_none();
             return Ok(Cow::Borrowed(self.before_last.as_ref().filter(|_| lags).unwrap_or(&self.model)));
         };
         let (partition, offset) = parse_place(as_of).ok_or_else(|| problem(400, "usage", "no position"))?;
@@ -40,13 +40,13 @@ impl State {
     }
 
     /// Checks the consistency of a request. Fails at once if it is not met, because no record is applied during a request.
-    pub(super) fn wait(&self, asked: &Asked) -> Result<(), Reply> {
+    pub(super) fn wait(&self, request: &ParsedRequest) -> Result<(), Reply> {
         let stale = |lag: u64| {
             let mut reply = problem(503, "stale", "it did not come");
             reply.body = reply.body.replacen('{', &format!("{{\"lag\":{lag},"), 1);
             reply
         };
-        let at_least = match asked.get("consistency").unwrap_or("latest") {
+        let at_least = match request.get("consistency").unwrap_or("latest") {
             "eventual" if self.is_wrong("eventual_answers") => return Err(stale(1)),
             "latest" | "eventual" => return Ok(()),
             text => text.strip_prefix("at-least=").and_then(parse_place),
@@ -75,16 +75,16 @@ impl State {
         head
     }
 
-    pub(super) fn show_run(&self, asked: &Asked, run_id: &str) -> Answer {
-        let view = self.view(asked, run_id, "run")?;
+    pub(super) fn show_run(&self, request: &ParsedRequest, run_id: &str) -> Answer {
+        let view = self.view(request, run_id, "run")?;
         let recovery = view.recover(run_id);
         if recovery.is_null() { Err(not_found("no run")) } else { ok(&self.run(&recovery)) }
     }
 
-    pub(super) fn lookup(&self, asked: &Asked, run_id: &str) -> Answer {
-        let view = self.view(asked, run_id, "lookup")?;
-        let tool = asked.get("tool").unwrap_or_default();
-        let fingerprint = match (asked.get("args"), asked.get("fingerprint")) {
+    pub(super) fn lookup(&self, request: &ParsedRequest, run_id: &str) -> Answer {
+        let view = self.view(request, run_id, "lookup")?;
+        let tool = request.get("tool").unwrap_or_default();
+        let fingerprint = match (request.get("args"), request.get("fingerprint")) {
             (Some(args), None) => {
                 let strict = canonical::strict(args);
                 let lenient = || serde_json::from_str(args).map_err(|_| ());
@@ -100,14 +100,14 @@ impl State {
             (None, Some(fingerprint)) => fingerprint.to_owned(),
             _ => return Err(problem(400, "usage", "either args or fingerprint")),
         };
-        let mut occurrence = asked.get("occurrence").and_then(|occurrence| occurrence.parse().ok());
+        let mut occurrence = request.get("occurrence").and_then(|occurrence| occurrence.parse().ok());
         if self.is_wrong("occurrences") {
             occurrence = occurrence.or(Some(1));
         }
         if self.is_wrong("lookup_unknown") && view.recover(run_id).is_null() {
             return Err(not_found("no run"));
         }
-        let spaced = asked.get("args").is_some_and(|args| args.starts_with(' '));
+        let spaced = request.get("args").is_some_and(|args| args.starts_with(' '));
         let wanted = if self.is_wrong("lookup_canonical") && spaced { "another" } else { &fingerprint };
         let mut answer = view.lookup(run_id, wanted, occurrence);
         answer["missing_content"] = json!([]);
@@ -136,8 +136,8 @@ impl State {
         all.into_iter().filter(|effect| effect["run_id"] == run_id).collect()
     }
 
-    pub(super) fn call(&self, asked: &Asked, run_id: &str, id: &str) -> Answer {
-        let view = self.view(asked, run_id, "call")?;
+    pub(super) fn call(&self, request: &ParsedRequest, run_id: &str, id: &str) -> Answer {
+        let view = self.view(request, run_id, "call")?;
         let effects = self.effects(&view, run_id);
         let call_effect = effects.iter().find(|effect| effect["id"] == id && effect["kind"] == "tool_call");
         let call_effect =
@@ -146,9 +146,9 @@ impl State {
         ok(&view.lookup(run_id, call_effect["fingerprint"].as_str().unwrap_or_default(), occurrence))
     }
 
-    pub(super) fn checkpoint(&self, asked: &Asked, run_id: &str) -> Answer {
-        let view = self.view(asked, run_id, "checkpoint")?;
-        let covers = asked.get("at_or_before").and_then(|covers| covers.parse().ok());
+    pub(super) fn checkpoint(&self, request: &ParsedRequest, run_id: &str) -> Answer {
+        let view = self.view(request, run_id, "checkpoint")?;
+        let covers = request.get("at_or_before").and_then(|covers| covers.parse().ok());
         let covers = covers.filter(|_| !self.is_wrong("checkpoint_at_or_before"));
         let mut answer = view.checkpoint(run_id, covers);
         if answer.is_null() {
@@ -179,18 +179,18 @@ impl State {
         checkpoints
     }
 
-    pub(super) fn checkpoints(&self, asked: &Asked, run_id: &str) -> Answer {
-        let view = self.view(asked, run_id, "checkpoints")?;
-        let (limit, mut found) = (page(asked, self)?, self.newest_first(&view, run_id));
-        let from = asked.get("cursor").and_then(canonical::unhex).and_then(|told| told.parse().ok()).unwrap_or(0);
+    pub(super) fn checkpoints(&self, request: &ParsedRequest, run_id: &str) -> Answer {
+        let view = self.view(request, run_id, "checkpoints")?;
+        let (limit, mut found) = (page(request, self)?, self.newest_first(&view, run_id));
+        let from = request.get("cursor").and_then(canonical::unhex).and_then(|told| told.parse().ok()).unwrap_or(0);
         let next = (found.len() > from + limit).then(|| canonical::hex((from + limit).to_string().as_bytes()));
         found.drain(..from.min(found.len()));
         found.truncate(limit);
         ok(&json!({"run_id": run_id, "checkpoints": found, "next_cursor": next}))
     }
 
-    pub(super) fn checkpoint_of(&self, asked: &Asked, run_id: &str, id: &str) -> Answer {
-        let view = self.view(asked, run_id, "checkpoints")?;
+    pub(super) fn checkpoint_of(&self, request: &ParsedRequest, run_id: &str, id: &str) -> Answer {
+        let view = self.view(request, run_id, "checkpoints")?;
         let mut all = self.newest_first(&view, run_id).into_iter();
         all.find(|one| one["checkpoint_id"] == id).map_or_else(|| Err(not_found("no checkpoint")), |one| ok(&one))
     }
@@ -221,9 +221,9 @@ impl State {
         payloads.filter(within).max_by_key(|payload| key(payload)).cloned()
     }
 
-    pub(super) fn recovery(&self, asked: &Asked, run_id: &str) -> Answer {
-        let (mut skip, mut view) = (0, self.view(asked, run_id, "recovery")?);
-        if let Some(cursor) = asked.get("cursor") {
+    pub(super) fn recovery(&self, request: &ParsedRequest, run_id: &str) -> Answer {
+        let (mut skip, mut view) = (0, self.view(request, run_id, "recovery")?);
+        if let Some(cursor) = request.get("cursor") {
             let place = canonical::unhex(cursor).unwrap_or_default();
             let place = place.strip_prefix(&format!("recovery|{run_id}|")).map(str::to_owned);
             let place = place.or_else(|| self.is_wrong("cursors_refused").then(|| "0:0:0".to_owned()));
@@ -240,13 +240,13 @@ impl State {
             return Err(not_found("no run"));
         }
         let uncovered = self.is_wrong("checkpoint_covered") && !answer["checkpoint"].is_null();
-        if asked.is("from_start") || uncovered {
+        if request.is("from_start") || uncovered {
             let ended = |effect: &Value| effect["kind"] == "tool_call" && effect["status"] != "pending";
             answer["completed"] = self.effects(&view, run_id).into_iter().filter(ended).collect();
         }
-        self.spoil_recovery(asked, &mut answer);
+        self.spoil_recovery(request, &mut answer);
         let all = answer["completed"].as_array().cloned().unwrap_or_default();
-        let limit = page(asked, self)?;
+        let limit = page(request, self)?;
         let rest: Vec<Value> = all.iter().skip(skip).take(limit).cloned().collect();
         let (until, position) = (skip + rest.len(), &answer["position"]);
         if until < all.len() {
@@ -265,9 +265,9 @@ impl State {
         ok(&answer)
     }
 
-    fn spoil_recovery(&self, asked: &Asked, found: &mut Value) {
+    fn spoil_recovery(&self, request: &ParsedRequest, found: &mut Value) {
         let covers = found["checkpoint"]["covers_journal_seq"].as_u64().unwrap_or_default();
-        if !asked.is("full")
+        if !request.is("full")
             && !self.is_wrong("recovery_checkpoint")
             && let Some(checkpoint) = found["checkpoint"].as_object_mut()
         {
@@ -334,10 +334,10 @@ impl State {
             })
     }
 
-    pub(super) fn outcome(&self, asked: &Asked, run_id: &str) -> Answer {
-        let view = self.view(asked, run_id, "outcome")?;
-        let record_id = asked.get("record_id").unwrap_or_default();
-        let mut answer = match asked.get("position").map(parse_place) {
+    pub(super) fn outcome(&self, request: &ParsedRequest, run_id: &str) -> Answer {
+        let view = self.view(request, run_id, "outcome")?;
+        let record_id = request.get("record_id").unwrap_or_default();
+        let mut answer = match request.get("position").map(parse_place) {
             Some(Some((partition, offset))) => view.outcome(partition, offset, 0, record_id),
             Some(None) => return Err(problem(400, "usage", "no position")),
             None => self.outcome_by_id(&view, run_id, record_id),
@@ -348,7 +348,7 @@ impl State {
         if answer.is_null() {
             return Err(not_found("no record"));
         }
-        if self.is_wrong("outcome_by_position") && asked.get("position").is_some() {
+        if self.is_wrong("outcome_by_position") && request.get("position").is_some() {
             answer["outcome"] = "applied".into();
         }
         let head = view.recover(run_id);
@@ -361,10 +361,10 @@ impl State {
         ok(&answer)
     }
 
-    pub(super) fn list_open_items(&self, asked: &Asked, run_id: &str, list: &str) -> Answer {
-        let view = self.view(asked, run_id, "standing")?;
+    pub(super) fn list_open_items(&self, request: &ParsedRequest, run_id: &str, list: &str) -> Answer {
+        let view = self.view(request, run_id, "standing")?;
         let family = LISTS.iter().find(|(name, _)| *name == list).ok_or_else(|| not_found("no such list"))?.1;
-        let mut items = view.family_items(run_id, family, asked.is("ended"));
+        let mut items = view.family_items(run_id, family, request.is("ended"));
         items["next_cursor"] = Value::Null;
         ok(&items)
     }

@@ -23,11 +23,11 @@ impl State {
             json!({"record_id": line["record_id"], "journal_seq": journal_seq, "payload": payload, "timestamp_millis": 0})
         });
         let records: Vec<Value> = records.collect();
-        let (before, anew) = (self.clone(), self.head(target)["next_journal_seq"] == 1);
+        let (before, is_new_run) = (self.clone(), self.head(target)["next_journal_seq"] == 1);
         for record in &records {
             let outcome = self.take(target, record.clone());
             let is_there = outcome["outcome"] != "refused" && outcome["reason"].is_null();
-            if !is_there && (anew || !self.is_wrong("copy_of_new_run")) {
+            if !is_there && (is_new_run || !self.is_wrong("copy_of_new_run")) {
                 *self = before;
                 return Err(problem(409, "conflict", "it has other records"));
             }

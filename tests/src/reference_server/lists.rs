@@ -1,6 +1,6 @@
 //! Lists, timelines and facts.
 
-use super::{Answer, Asked, Reply, State, canonical, not_found, ok, problem};
+use super::{Answer, ParsedRequest, Reply, State, canonical, not_found, ok, problem};
 use runlog_model::{EventFilter, Model};
 use serde_json::{Value, json};
 
@@ -24,8 +24,8 @@ pub(super) fn millis(time: &str) -> Option<i64> {
 }
 
 /// The limit of a page.
-pub(super) fn page(asked: &Asked, state: &State) -> Result<usize, Reply> {
-    let Some(limit) = asked.get("limit") else { return Ok(100) };
+pub(super) fn page(request: &ParsedRequest, state: &State) -> Result<usize, Reply> {
+    let Some(limit) = request.get("limit") else { return Ok(100) };
     let limit: usize = limit.parse().map_err(|_| problem(400, "usage", "no limit"))?;
     if state.is_wrong("limits_refused") {
         return Ok(limit.clamp(1, 1000));
@@ -39,16 +39,16 @@ fn event(line: &Value) -> String {
 }
 
 impl State {
-    pub(super) fn runs(&self, asked: &Asked) -> Answer {
-        self.wait(asked)?;
-        let limit = page(asked, self)?;
-        let consistency = asked.get("consistency").unwrap_or("eventual");
+    pub(super) fn runs(&self, request: &ParsedRequest) -> Answer {
+        self.wait(request)?;
+        let limit = page(request, self)?;
+        let consistency = request.get("consistency").unwrap_or("eventual");
         let lags = (self.is_wrong("latest_of_lists") && consistency == "latest")
             || (self.is_wrong("at_least_of_lists") && consistency.starts_with("at-least"));
         let model = self.before_last.as_ref().filter(|_| lags).unwrap_or(&self.model);
-        let (prefix, status) = (asked.get("prefix").unwrap_or_default(), asked.get("status"));
+        let (prefix, status) = (request.get("prefix").unwrap_or_default(), request.get("status"));
         let status = status.filter(|_| !self.is_wrong("runs_by_status"));
-        let after = asked.get("cursor").and_then(canonical::unhex);
+        let after = request.get("cursor").and_then(canonical::unhex);
         let all = model.runs()["runs"].as_array().cloned().unwrap_or_default();
         let mut listed: Vec<Value> = all
             .iter()
@@ -105,18 +105,18 @@ impl State {
         Ok(lines.iter().position(|line| line["cursor"] == cursor).map_or(0, |at| at + 1))
     }
 
-    pub(super) fn records(&self, asked: &Asked, run_id: &str) -> Answer {
-        let view = self.view(asked, run_id, "records")?;
-        let limit = page(asked, self)?;
-        let mut lines = self.lines(&view, run_id, asked.is("raw"));
+    pub(super) fn records(&self, request: &ParsedRequest, run_id: &str) -> Answer {
+        let view = self.view(request, run_id, "records")?;
+        let limit = page(request, self)?;
+        let mut lines = self.lines(&view, run_id, request.is("raw"));
         if lines.is_empty() {
             return Err(not_found("no run"));
         }
-        if asked.get("order") == Some("desc") && !self.is_wrong("records_newest_first") {
+        if request.get("order") == Some("desc") && !self.is_wrong("records_newest_first") {
             lines.reverse();
         }
-        let mut from = self.index_after(&lines, run_id, asked.get("cursor"))?;
-        if self.is_wrong("records_paged") && asked.get("cursor").is_some() {
+        let mut from = self.index_after(&lines, run_id, request.get("cursor"))?;
+        if self.is_wrong("records_paged") && request.get("cursor").is_some() {
             from = from.saturating_sub(1);
         }
         if self.is_wrong("refusal_has_no_effect") {
@@ -129,10 +129,10 @@ impl State {
         ok(&json!({"records": shown, "next_cursor": next}))
     }
 
-    pub(super) fn tail(&self, asked: &Asked, run_id: &str) -> Answer {
-        let view = self.view(asked, run_id, "tail")?;
-        let mut lines = self.lines(&view, run_id, asked.is("raw"));
-        let from = match asked.get("from").unwrap_or("beginning") {
+    pub(super) fn tail(&self, request: &ParsedRequest, run_id: &str) -> Answer {
+        let view = self.view(request, run_id, "tail")?;
+        let mut lines = self.lines(&view, run_id, request.is("raw"));
+        let from = match request.get("from").unwrap_or("beginning") {
             "beginning" => 0,
             "end" => lines.len(),
             cursor if self.is_wrong("tail_goes_on") => {
@@ -153,17 +153,17 @@ impl State {
         (lines.iter().skip(sent).map(event).collect(), self.is_wrong("tail_follows"))
     }
 
-    pub(super) fn facts(&self, asked: &Asked, run_id: &str) -> Answer {
-        let view = self.view(asked, run_id, "facts")?;
+    pub(super) fn facts(&self, request: &ParsedRequest, run_id: &str) -> Answer {
+        let view = self.view(request, run_id, "facts")?;
         let head = view.recover(run_id);
-        if head.is_null() && !(self.is_wrong("unknown_run") && asked.get("as_of").is_none()) {
+        if head.is_null() && !(self.is_wrong("unknown_run") && request.get("as_of").is_none()) {
             return Err(not_found("no run"));
         }
-        let at = asked.get("at").map(|at| millis(at).ok_or_else(|| problem(400, "usage", "no time")));
+        let at = request.get("at").map(|at| millis(at).ok_or_else(|| problem(400, "usage", "no time")));
         // Inclusive.
         let at = at.transpose()?.unwrap_or(i64::MAX) - i64::from(self.is_wrong("valid_time"));
         let mut answer = view.facts(run_id, at);
-        let family = asked.get("family").filter(|_| !self.is_wrong("facts_of_family"));
+        let family = request.get("family").filter(|_| !self.is_wrong("facts_of_family"));
         if let (Some(family), Some(facts)) = (family, answer["facts"].as_array_mut()) {
             facts.retain(|fact| fact["family"] == family);
         }
@@ -173,11 +173,11 @@ impl State {
         ok(&answer)
     }
 
-    pub(super) fn events(&self, asked: &Asked) -> Answer {
-        self.wait(asked)?;
-        let some = |name: &str| asked.get(name).map(str::to_owned);
+    pub(super) fn events(&self, request: &ParsedRequest) -> Answer {
+        self.wait(request)?;
+        let some = |name: &str| request.get(name).map(str::to_owned);
         let pair = |name: &str, between: char| {
-            let (one, other) = asked.get(name)?.split_once(between)?;
+            let (one, other) = request.get(name)?.split_once(between)?;
             Some((one.to_owned(), other.to_owned()))
         };
         let filter = EventFilter {
@@ -195,9 +195,9 @@ impl State {
         ok(&answer)
     }
 
-    pub(super) fn anomalies(&self, asked: &Asked) -> Answer {
-        self.wait(asked)?;
-        let mut answer = self.model.anomalies(asked.get("run"));
+    pub(super) fn anomalies(&self, request: &ParsedRequest) -> Answer {
+        self.wait(request)?;
+        let mut answer = self.model.anomalies(request.get("run"));
         if self.is_wrong("refusal_in_anomalies") {
             answer["anomalies"] = json!([]);
         }

@@ -12,7 +12,7 @@ const CONCURRENCY: usize = 8;
 /// How long the server may take to catch up.
 const CATCH_UP: &str = "deadline_ms=120000";
 
-/// Fails unless every acknowledged record is there once and in order, and every call has its own outcome. No record may be
+/// Fails unless every acknowledged record is in the log once and in order, and every call has its own outcome. No record may be
 /// refused, and the indices must equal a rebuild from the log.
 pub fn everything(server: &Server, stories: &[Story]) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

@@ -139,7 +139,7 @@ const STEP_WAIT: Duration = Duration::from_secs(60);
 const APPENDS_AFTER: usize = 30;
 const CLIENTS: usize = 3;
 
-/// What clients connect with at the moment.
+/// The current credentials of the clients.
 struct Access {
     urls: [String; 2],
     token: String,

@@ -195,7 +195,7 @@ enum Needs {
     Figures(Scope),
     /// A scope for creating the named item.
     Write(Scope),
-    /// The same for a copy from an absent run of the caller's, whose content the caller must be able to read.
+    /// The same for a copy from an absent run that the caller may read: the caller must be able to read its content.
     Copy,
     /// One of the scopes, for all runs.
     All(&'static [Scope]),
@@ -576,7 +576,7 @@ async fn operator_actions_are_audited_first_or_refused() {
     for (token, url, count) in [
         (&agent, lookup, 0),
         (&desk, lookup, 1),
-        // The line stands for the reads of its minute.
+        // One line covers the reads of a minute.
         (&desk, lookup, 0),
         (&agent, "/v1/runs/acme%2F1/records?raw=true", 1),
         (&desk, "/v1/runs/acme%2F1/records", 0),

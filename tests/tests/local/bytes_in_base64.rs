@@ -14,7 +14,7 @@ fn host(bytes: &Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bytes_are_one_record_in_either_form_and_returned_in_the_form_that_is_asked_for() {
+async fn bytes_are_one_record_in_either_form_and_returned_in_the_requested_form() {
     let served = Served::over(Arc::new(MemoryLog::new(1))).await.unwrap();
     let path = "/v1/runs/r/records";
     let post = async |bytes: Value| served.post(path, &host(&bytes)).await;
@@ -33,7 +33,7 @@ async fn bytes_are_one_record_in_either_form_and_returned_in_the_form_that_is_as
         let line = &page["records"][0];
         assert_eq!(line["payload"]["bytes"], expected, "{query}: {line}");
         assert_eq!(line["record"]["payload"]["bytes"], expected, "{query}: {line}");
-        // What is returned can be appended as it is.
+        // A returned record can be appended unchanged.
         let (_, again) = served.post(path, &line["record"]).await;
         assert_eq!((&again["outcome"], &again["reason"]), (&json!("repeat"), &Value::Null), "{again}");
     }

@@ -21,7 +21,7 @@ use std::{
 };
 
 /// Rules of the model that a client of HTTP alone cannot show, and why.
-const NOT_SHOWN: [(ModelRule, &str); 23] = [
+const NOT_SHOWN: [(ModelRule, &str); 28] = [
     (ModelRule::WrongPartition, "a server chooses the partition: partition_of_run is its choice"),
     (ModelRule::DeadLetter, "a server appends no bytes that are no record"),
     (ModelRule::Stopped, "nor a record of a schema that it does not know"),

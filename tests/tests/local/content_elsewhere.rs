@@ -87,7 +87,7 @@ fn an_agent_killed_between_upload_and_append_leaves_a_harmless_orphan() -> anyho
     let folder = tempdir()?;
     let content = folder.path().join("content");
     life(folder.path(), 1)?;
-    ensure!(objects(&content)?.len() == 1, "the result is there, and no record names it");
+    ensure!(objects(&content)?.len() == 1, "the result is in the store, and no record names it");
     life(folder.path(), 2)?;
     ensure!(objects(&content)?.len() == 2, "the same result again is the same object, the checkpoint is the other");
     runtime()?.block_on(async {
@@ -153,7 +153,7 @@ fn lost_content_is_named_and_completed_calls_stay_completed() -> anyhow::Result<
     ensure!(objects.keys().collect::<Vec<_>>().len() == 2 && objects.contains_key(&done), "{objects:?}");
     let raw = runlog.json(&["show", "r", "--raw"])?.exits(0)?.documents()?;
     let whole = raw.iter().find(|line| line["payload_type"] == "tool_call_completed").context("a result")?;
-    ensure!(whole["payload"]["result"] == result().to_value(), "raw, it is brought back");
+    ensure!(whole["payload"]["result"] == result().to_value(), "unmasked, it is fetched");
     ensure!(runlog.answer(&["checkpoint", "r"])?["covers_journal_seq"] == 3, "the large one");
     ensure!(runlog.answer(&["recover", "r"])?["missing_content"] == json!([]));
 
@@ -177,7 +177,7 @@ fn lost_content_is_named_and_completed_calls_stay_completed() -> anyhow::Result<
         ensure!((error.kind(), error.action()) == (ErrorKind::MissingContent, Action::Operator), "{error}");
         std::fs::write(&objects[&done], &original)?;
         let answer = fetch(&run, None).await?;
-        ensure!(answer.recorded && answer.result == Some(result()), "brought back, it answers");
+        ensure!(answer.recorded && answer.result == Some(result()), "restored, it answers");
         anyhow::Ok(())
     })?;
 

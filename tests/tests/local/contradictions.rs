@@ -48,8 +48,8 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Appends the intent to pay an invoice, under the invoice as id.
-    fn asks(&self, invoice: &str) -> anyhow::Result<()> {
+    /// Appends the intent to pay an invoice. The record id is the invoice.
+    fn request_payment(&self, invoice: &str) -> anyhow::Result<()> {
         let intent = json!({ "type": "tool_call_requested", "request_id": "q", "call_id": invoice, "tool_name": "pay",
             "arguments": { "invoice": invoice } });
         self.append(invoice, &intent, "applied")
@@ -64,7 +64,7 @@ fn failed(call: &str) -> Value {
     json!({ "type": "tool_call_failed", "request_record_id": call, "error_kind": "busy", "error_message": "try later" })
 }
 
-/// Decides about a call, as it is now. `members` are further members of the decision.
+/// Decides about a call at its current revision. `members` are further members of the decision.
 fn decide(server: &Server, call: &str, decision: &str, members: &Value) -> anyhow::Result<()> {
     let (_, recovery) = server.get("/v1/runs/r/recovery?from_start=true")?;
     let pending = recovery["pending"].as_array().into_iter().flatten().find(|pending| pending["id"] == call);
@@ -91,10 +91,10 @@ fn contradicted(server: &Server) -> anyhow::Result<Vec<Value>> {
 }
 
 #[test]
-fn a_result_after_a_decision_that_it_did_not_happen_is_listed_as_contradicting() -> anyhow::Result<()> {
+fn a_result_after_a_not_done_decision_is_listed_as_contradicting() -> anyhow::Result<()> {
     let server = Launch::temporary()?.partitions(1).start()?;
     let first = Writer::claim(&server)?;
-    first.asks("pay")?;
+    first.request_payment("pay")?;
     let second = Writer::claim(&server)?;
     decide(&server, "pay", "not_done", &Value::Null)?;
     let again = json!({ "type": "tool_call_attempt", "request_record_id": "pay", "attempt": 2, "reason": "again" });
@@ -134,7 +134,7 @@ fn a_result_after_a_decision_that_it_did_not_happen_is_listed_as_contradicting()
 fn after_a_give_up_only_a_result_of_a_completed_effect_contradicts() -> anyhow::Result<()> {
     let server = Launch::temporary()?.partitions(1).start()?;
     let writer = Writer::claim(&server)?;
-    writer.asks("pay")?;
+    writer.request_payment("pay")?;
     decide(&server, "pay", "give_up", &Value::Null)?;
     writer.append("failed", &failed("pay"), "refused transition")?;
     ensure!(!is_contradicted(&server, "pay")?, "given up, it counts as failed");
@@ -150,8 +150,8 @@ fn after_a_give_up_only_a_result_of_a_completed_effect_contradicts() -> anyhow::
 fn a_result_that_was_known_when_its_call_ended_does_not_contradict_when_it_arrives_again() -> anyhow::Result<()> {
     let server = Launch::temporary()?.partitions(1).start()?;
     let first = Writer::claim(&server)?;
-    first.asks("pay")?;
-    first.asks("refund")?;
+    first.request_payment("pay")?;
+    first.request_payment("refund")?;
     first.append("refunded", &completed("refund", "B-0"), "applied")?;
     let second = Writer::claim(&server)?;
     first.append("late", &completed("pay", "B-1"), "refused fenced")?;

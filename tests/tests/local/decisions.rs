@@ -1,4 +1,4 @@
-//! Decisions over HTTP: made at the revision that their author saw, or refused.
+//! Decisions over HTTP: based on the revision that their author saw, or refused.
 
 use crate::record_writers::{Site, intent};
 use anyhow::{Context, ensure};

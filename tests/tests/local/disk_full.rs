@@ -123,7 +123,7 @@ impl Writer {
     }
 
     /// Checks that the run has every tried record once, and that the index matches the log.
-    fn all_is_there(&self) -> anyhow::Result<()> {
+    fn ensure_complete(&self) -> anyhow::Result<()> {
         let (mut shown, mut known) = (self.shown("latest")?, self.applied.clone());
         shown.sort();
         known.sort();
@@ -135,7 +135,7 @@ impl Writer {
 /// Over HTTP the data folder is `DIR`, wherever it is.
 fn names(answer: &Value, dir: &str) -> anyhow::Result<()> {
     let detail = answer["detail"].as_str().unwrap_or_default();
-    for part in [dir, "No space left on device", "make room"] {
+    for part in [dir, "No space left on device", "free space"] {
         ensure!(detail.contains(part), "it does not say {part:?}: {answer}");
     }
     Ok(())
@@ -152,7 +152,7 @@ fn started_with_it_full(mut writer: Writer, disk: &Disk, launch: &Launch, dir: &
     disk.make_room()?;
     writer.server = launch.start()?;
     writer.settles()?;
-    writer.all_is_there()?;
+    writer.ensure_complete()?;
     writer.server.kill()
 }
 
@@ -184,7 +184,7 @@ fn a_full_disk_under_the_local_log_refuses_only_appends() -> anyhow::Result<()> 
             disk.make_room()?;
             let took = writer.settles()?;
             println!("log of {bytes} bytes, round {round}: {} records, on again after {took:?}", writer.applied.len());
-            writer.all_is_there()?;
+            writer.ensure_complete()?;
         }
         started_with_it_full(writer, &disk, &launch, &dir)?;
     }
@@ -212,11 +212,11 @@ fn a_full_disk_under_the_indices_stops_the_partition_until_space_is_free() -> an
         ensure!(status == 503 && problem["kind"] == "partition_stopped", "{status} {problem}");
         ensure!(writer.shown("eventual")? == writer.applied, "round {round}");
         let doctor = writer.server.runlog().json(&["doctor"])?.json()?;
-        ensure!(doctor.to_string().contains("make room"), "{doctor}");
+        ensure!(doctor.to_string().contains("free space"), "{doctor}");
         disk.make_room()?;
         let took = writer.settles()?;
         println!("index of {bytes} bytes, round {round}: {} records, on again after {took:?}", writer.applied.len());
-        writer.all_is_there()?;
+        writer.ensure_complete()?;
     }
     started_with_it_full(writer, &disk, &launch, &dir)
 }

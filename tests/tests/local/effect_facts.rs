@@ -26,7 +26,7 @@ fn effect(server: &Server) -> anyhow::Result<(Value, Value)> {
 }
 
 #[test]
-fn an_effect_says_when_by_whom_and_with_which_arguments_it_was_started_last() -> anyhow::Result<()> {
+fn an_effect_reports_its_last_start_with_time_agent_and_arguments() -> anyhow::Result<()> {
     let server = Launch::temporary()?.partitions(1).start()?;
     let first = claim(&server)?;
     let call = json!({ "type": "tool_call_requested", "request_id": "q", "call_id": "c", "tool_name": "pay",

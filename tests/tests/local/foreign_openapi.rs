@@ -17,7 +17,7 @@ use tempfile::tempdir;
 /// How long schemathesis may take: some eighty seconds on an idle machine.
 const RUN_SECONDS: &str = "600";
 
-/// Runs schemathesis in `folder`, where it leaves its state, and returns its report. The document is passed as a
+/// Runs schemathesis in `folder`, which keeps its state, and returns its report. The document is passed as a
 /// file, because schemathesis skips the path of a document that it loads from a server.
 fn schemathesis(folder: &Path, server: &Server) -> anyhow::Result<(bool, String)> {
     let (_, document) = server.get("/openapi.json")?;

@@ -226,7 +226,7 @@ async fn an_answer_older_than_the_handles_claim_does_not_take_its_run_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_ended_run_is_not_taken_for_an_open_one_by_an_older_answer() {
+async fn an_older_answer_does_not_reopen_an_ended_run() {
     let deployment = Deployment::http().unwrap();
     let proxy = HttpProxy::start(&deployment.server.url, "/recovery").unwrap();
     let runlog = deployment.connect_by(&proxy.url).await.unwrap();

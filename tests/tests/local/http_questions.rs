@@ -139,7 +139,7 @@ fn an_array_does_not_pass_for_an_object_by_the_order_of_its_items() -> anyhow::R
 }
 
 #[test]
-fn a_record_that_promises_what_servers_do_not_do_is_refused() -> anyhow::Result<()> {
+fn a_record_for_a_feature_that_servers_lack_is_refused() -> anyhow::Result<()> {
     let server = Launch::temporary()?.partitions(1).start()?;
     let record = |payload: Value| json!({ "run_id": "r", "record_id": "x", "payload": payload });
     let encrypted = |kind: &str, facts: Value| {

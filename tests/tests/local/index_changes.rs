@@ -57,14 +57,17 @@ fn apply_changes(changes: &[Value]) -> anyhow::Result<BTreeMap<String, Value>> {
 }
 
 /// Changes by partition, without the cursors, which depend on how partitions were interleaved.
-fn apart(changes: &[Value]) -> BTreeMap<u64, Vec<Value>> {
-    let mut apart = BTreeMap::<_, Vec<_>>::new();
+fn by_partition(changes: &[Value]) -> BTreeMap<u64, Vec<Value>> {
+    let mut by_partition = BTreeMap::<_, Vec<_>>::new();
     for change in changes {
         let mut without_cursor = change.clone();
         without_cursor["cursor"] = Value::Null;
-        apart.entry(change["position"]["partition"].as_u64().unwrap_or(u64::MAX)).or_default().push(without_cursor);
+        by_partition
+            .entry(change["position"]["partition"].as_u64().unwrap_or(u64::MAX))
+            .or_default()
+            .push(without_cursor);
     }
-    apart
+    by_partition
 }
 
 fn cursor(change: &Value) -> anyhow::Result<&str> {
@@ -139,7 +142,7 @@ fn a_stream_resumes_at_any_cursor_without_gap_or_repeat_also_after_a_rebuild() -
             ensure!(whole.len() > 1, "{index} {whole:?}");
             for (at, change) in whole.iter().enumerate() {
                 let rest = changes(server, index, cursor(change)?)?;
-                ensure!(apart(&rest) == apart(&whole[at + 1..]), "{index} after {change}: {rest:?}");
+                ensure!(by_partition(&rest) == by_partition(&whole[at + 1..]), "{index} after {change}: {rest:?}");
             }
         }
         Ok(())

@@ -285,7 +285,7 @@ async fn a_replaced_store_stays_on_disk_until_its_last_reader_is_done() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_end_below_what_was_applied_is_not_taken_for_the_latest() {
+async fn an_end_below_the_applied_offset_is_not_the_latest() {
     let (_dir, projector, log, faults) = faulty().await;
     let at = append_turn(&log, FIRST, "one").await;
     await_applied(&projector, FIRST, at).await;

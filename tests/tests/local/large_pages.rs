@@ -1,4 +1,4 @@
-//! Pages of large records end before they take much memory, for every form of the records.
+//! A page of large records ends early, so that it needs little memory: records of a run, effects, and recoveries.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -10,8 +10,9 @@ use runlog_tests::server::Launch;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// The bound of a page, and the size of a record of the run; bytes.
+/// The bound of a page, bytes.
 const PAGE_BYTES_MAX: usize = 16 << 20;
+/// The size of a record's content, bytes.
 const RECORD_BYTES: usize = 240 << 10;
 const RECORDS: usize = 100;
 /// Late results of each call.
@@ -28,7 +29,7 @@ fn a_page_of_large_records_ends_early_and_the_next_one_continues() {
         let record = json!({ "run_id": "r", "record_id": id, "payload": payload });
         assert_eq!(server.post("/v1/runs/r/records", &record).unwrap().0, 200);
     }
-    // All records of the run, the records of a family, and the facts at a time; shown, masked, and as whole records.
+    // All records of the run, the records of a family, and the facts at a time. Each masked, unmasked, and as whole records.
     for select in ["", "&family=conversation_turn", "&at=2999-01-01T00:00:00Z"] {
         for show in ["", "&raw=true", "&raw=true&whole=true"] {
             let (mut found, mut pages, mut cursor) = (Vec::new(), 0, String::new());
@@ -90,7 +91,7 @@ fn a_page_of_effects_with_large_evidence_ends_early_and_the_next_one_continues()
                 "arguments": { "n": number } });
             assert_eq!(post(run, "records", &record(format!("q-{number}"), &call))["outcome"], "applied");
         }
-        // A record without a claim is late from here on.
+        // The claim fences every later record without a writer.
         post(run, "claims", &json!({}));
         for (number, nth) in (0..calls).flat_map(|number| (0..RESULTS).map(move |nth| (number, nth))) {
             let request = format!("q-{number}");
@@ -109,11 +110,11 @@ fn a_page_of_effects_with_large_evidence_ends_early_and_the_next_one_continues()
         }
     };
     // The bound holds per page, regardless of the number of partitions.
-    let of = |partition| {
-        let of_partition = move |run: &String| partition_of(RunId::new(run.as_str()).unwrap(), 2) == partition;
-        (0..).map(|number| format!("run-{number}")).filter(of_partition).take(2)
+    let two_runs = |partition| {
+        let is_in_partition = move |run: &String| partition_of(RunId::new(run.as_str()).unwrap(), 2) == partition;
+        (0..).map(|number| format!("run-{number}")).filter(is_in_partition).take(2)
     };
-    PartitionId::all(2).flat_map(of).for_each(|run| fill(&run, 7));
+    PartitionId::all(2).flat_map(two_runs).for_each(|run| fill(&run, 7));
     let listed = pages("/v1/effects?limit=1000&consistency=latest", "effects");
     let full = PAGE_BYTES_MAX.div_ceil(RESULTS * RECORD_BYTES);
     assert_eq!(listed.iter().map(Vec::len).collect::<Vec<_>>(), [full, 28 - full]);

@@ -12,9 +12,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use tempfile::tempdir;
 
-/// The queries: the path in the document, and the path of an existing item. Covers every operation with a JSON
-/// answer.
-fn questions(server: &Server) -> anyhow::Result<Vec<(&'static str, String)>> {
+/// Queries for every operation with a JSON answer: the path in the document, and the path of an existing item.
+fn queries(server: &Server) -> anyhow::Result<Vec<(&'static str, String)>> {
     let first = |path: &str, list: &str| -> anyhow::Result<Value> {
         let (_, found) = server.get(path)?;
         found.get(list).and_then(|list| list.get(0)).cloned().with_context(|| format!("{path}: {found}"))
@@ -26,7 +25,7 @@ fn questions(server: &Server) -> anyhow::Result<Vec<(&'static str, String)>> {
     let record = line["record_id"].as_str().context("an id")?;
     let checkpoint = first(&format!("/v1/runs/{IMPORTED}/checkpoints"), "checkpoints")?;
     let checkpoint = checkpoint["checkpoint_id"].as_str().context("an id")?;
-    let mut questions = vec![
+    let mut queries = vec![
         ("/v1/journal", "/v1/journal".to_owned()),
         ("/v1/whoami", "/v1/whoami".to_owned()),
         ("/v1/overview", "/v1/overview".to_owned()),
@@ -55,25 +54,25 @@ fn questions(server: &Server) -> anyhow::Result<Vec<(&'static str, String)>> {
         ("/openapi.json", "/openapi.json".to_owned()),
     ];
     for run in [RUN, IMPORTED, CLAIMED] {
-        questions.push(("/v1/runs/{run}/records", format!("/v1/runs/{run}/records?limit=1000")));
-        questions.push(("/v1/runs/{run}/recovery", format!("/v1/runs/{run}/recovery?full=true")));
-        questions.push(("/v1/runs/{run}/recovery", format!("/v1/runs/{run}/recovery?from_start=true")));
-        let (_, one) = server.get(&format!("/v1/runs/{run}"))?;
-        let then = format!("as_of={}:{}", one["position"]["partition"], one["position"]["offset"]);
-        questions.push(("/v1/runs/{run}/recovery", format!("/v1/runs/{run}/recovery?full=true&{then}")));
-        questions.push(("/v1/runs/{run}/records", format!("/v1/runs/{run}/records?{then}")));
+        queries.push(("/v1/runs/{run}/records", format!("/v1/runs/{run}/records?limit=1000")));
+        queries.push(("/v1/runs/{run}/recovery", format!("/v1/runs/{run}/recovery?full=true")));
+        queries.push(("/v1/runs/{run}/recovery", format!("/v1/runs/{run}/recovery?from_start=true")));
+        let (_, answer) = server.get(&format!("/v1/runs/{run}"))?;
+        let as_of = format!("as_of={}:{}", answer["position"]["partition"], answer["position"]["offset"]);
+        queries.push(("/v1/runs/{run}/recovery", format!("/v1/runs/{run}/recovery?full=true&{as_of}")));
+        queries.push(("/v1/runs/{run}/records", format!("/v1/runs/{run}/records?{as_of}")));
     }
     for list in ["approvals", "wakes", "messages", "write_backs", "proposals", "pools"] {
         for ended in [false, true] {
             let path = format!("/v1/runs/{RUN}/standing/{list}?ended={ended}");
-            questions.push(("/v1/runs/{run}/standing/{list}", path));
+            queries.push(("/v1/runs/{run}/standing/{list}", path));
         }
     }
-    Ok(questions)
+    Ok(queries)
 }
 
-/// The commands, likewise.
-fn deeds() -> Vec<(&'static str, String, Value)> {
+/// Requests that change the journal: the path in the document, the path to send to, and the body.
+fn commands() -> Vec<(&'static str, String, Value)> {
     let turn = |id: &str| {
         json!({ "run_id": "trip-42", "record_id": id, "payload": { "type": "conversation_turn", "message_id": id,
             "kind": "user", "content": "to London, please" } })
@@ -102,7 +101,8 @@ fn deeds() -> Vec<(&'static str, String, Value)> {
     ]
 }
 
-fn described(document: &Value, method: &str, path: &str, answer: &Value) -> anyhow::Result<()> {
+/// Fails unless the document describes the answer.
+fn check_answer(document: &Value, method: &str, path: &str, answer: &Value) -> anyhow::Result<()> {
     let operation = &document["paths"][path][method];
     let schema = &operation["responses"]["200"]["content"]["application/json"]["schema"];
     ensure!(schema.is_object(), "{method} {path} has no answer");
@@ -129,7 +129,7 @@ fn the_document_describes_exactly_the_routes_and_has_no_unused_part() -> anyhow:
         let names = named.as_object().context("parts by name")?.keys();
         parts.extend(names.map(|name| format!("#/components/{kind}/{name}")));
     }
-    ensure!(wanted == parts, "referred to {wanted:#?}, there {parts:#?}");
+    ensure!(wanted == parts, "the document refers to {wanted:#?} and has {parts:#?}");
     server.terminate()?;
     Ok(())
 }
@@ -182,7 +182,7 @@ fn an_extra_a_missing_and_a_mistyped_member_are_found_at_any_depth() -> anyhow::
         (json!({ "list": [{ "a": 1, "b": { "a": 2, "b": null } }], "next": "x" }), None),
         (json!({ "list": [], "more": 1 }), Some("/more is not described")),
         (json!({ "list": [{ "a": 1, "c": 2 }] }), Some("/list/0/c is not described")),
-        (json!({ "list": [{ "a": 1, "b": {} }] }), Some("/list/0/b/a is not there")),
+        (json!({ "list": [{ "a": 1, "b": {} }] }), Some("/list/0/b/a is missing")),
         (json!({ "list": [{ "a": "1" }] }), Some("/list/0/a is \"1\", not \"integer\"")),
         (json!({ "next": "y" }), Some("/next is \"y\", not in [\"x\"]")),
     ] {
@@ -198,30 +198,30 @@ fn every_answer_has_the_members_that_the_document_describes_and_no_other() -> an
     let server = sample_journal::start(folder.path())?;
     let (_, document) = server.get("/openapi.json")?;
     let mut visited = BTreeSet::new();
-    let questions = questions(&server)?;
-    for (path, url) in &questions {
+    let queries = queries(&server)?;
+    for (path, url) in &queries {
         let (status, answer) = server.get(url)?;
         ensure!(status == 200, "{url}: {status} {answer}");
-        described(&document, "get", path, &answer).context(url.clone())?;
+        check_answer(&document, "get", path, &answer).context(url.clone())?;
         visited.insert(("get", (*path).to_owned()));
     }
-    for (path, url, body) in deeds() {
+    for (path, url, body) in commands() {
         let (status, answer) = server.post(&url, &body)?;
         ensure!(status == 200, "{url}: {status} {answer}");
-        described(&document, "post", path, &answer).context(url)?;
+        check_answer(&document, "post", path, &answer).context(url)?;
         visited.insert(("post", path.to_owned()));
     }
-    // Once more, with removed content and without the skipped dead letter.
-    for (path, url) in questions.iter().filter(|(path, _)| *path != "/v1/dead-letters/{at}") {
+    // The same queries after the commands: content is removed, and the dead letter is skipped.
+    for (path, url) in queries.iter().filter(|(path, _)| *path != "/v1/dead-letters/{at}") {
         let (status, answer) = server.get(url)?;
         ensure!(status == 200, "{url}: {status} {answer}");
-        described(&document, "get", path, &answer).context(url.clone())?;
+        check_answer(&document, "get", path, &answer).context(url.clone())?;
     }
     let in_json = |operation: &Value| operation["responses"]["200"]["content"].get("application/json").is_some();
     for (path, item) in document["paths"].as_object().context("paths")? {
         for method in ["get", "post"] {
             let has = item.get(method).is_some_and(in_json);
-            ensure!(has == visited.contains(&(method, path.clone())), "{method} {path} is not asked");
+            ensure!(has == visited.contains(&(method, path.clone())), "no request covers {method} {path}");
         }
     }
     server.terminate()?;
@@ -231,9 +231,9 @@ fn every_answer_has_the_members_that_the_document_describes_and_no_other() -> an
 /// The file that the document's examples come from.
 const EXAMPLES: &str = "../projector/server/src/openapi/examples.json";
 
-/// A request and its answer for each operation: the first of a path's `questions` (for a lookup all), the paths that answer
-/// as text, and `deeds`.
-fn recorded(server: &Server) -> anyhow::Result<Vec<Value>> {
+/// Records a request and its answer for each operation: the first of the `queries` with a path (all lookups), the paths
+/// that answer with a text, and the `commands`.
+fn record_examples(server: &Server) -> anyhow::Result<Vec<Value>> {
     let texts = [
         ("/v1/runs/{run}/tail", format!("/v1/runs/{IMPORTED}/tail?until_end=true")),
         ("/v1/tail", "/v1/tail?until_end=true".to_owned()),
@@ -242,7 +242,7 @@ fn recorded(server: &Server) -> anyhow::Result<Vec<Value>> {
         ("/metrics", "/metrics".to_owned()),
     ];
     let (mut recorded, mut visited) = (Vec::new(), BTreeSet::new());
-    for (path, url) in questions(server)?.into_iter().chain(texts) {
+    for (path, url) in queries(server)?.into_iter().chain(texts) {
         if visited.insert(path) || path == "/v1/runs/{run}/lookup" {
             let url = url.replace("limit=1000", "limit=2");
             let (status, answer) = server.get(&url)?;
@@ -250,15 +250,15 @@ fn recorded(server: &Server) -> anyhow::Result<Vec<Value>> {
             let answer = match path {
                 "/openapi.json" => json!({ "openapi": answer["openapi"] }),
                 _ if path.ends_with("/tail") || path.ends_with("/changes") => first_event(&answer),
-                _ => beginning(answer),
+                _ => shorten(answer),
             };
             recorded.push(json!({ "method": "get", "path": path, "url": url, "answer": answer }));
         }
     }
-    for (path, url, body) in deeds() {
+    for (path, url, body) in commands() {
         let (status, answer) = server.post(&url, &body)?;
         ensure!(status == 200, "{url}: {status} {answer}");
-        let answer = beginning(answer);
+        let answer = shorten(answer);
         recorded.push(json!({ "method": "post", "path": path, "url": url, "body": body, "answer": answer }));
     }
     Ok(recorded)
@@ -270,12 +270,12 @@ fn first_event(stream: &Value) -> Value {
     lines.filter_map(|line| line.split_once(": ")).map(|(name, value)| (name.to_owned(), Value::from(value))).collect()
 }
 
-/// A value with at most two objects in each list; the first eight lines of a text.
-fn beginning(value: Value) -> Value {
+/// Keeps at most two objects of each list, and the first eight lines of a text.
+fn shorten(value: Value) -> Value {
     match value {
-        Value::Array(items) if items.iter().any(Value::is_object) => items.into_iter().take(2).map(beginning).collect(),
+        Value::Array(items) if items.iter().any(Value::is_object) => items.into_iter().take(2).map(shorten).collect(),
         Value::Array(items) => items.into(),
-        Value::Object(members) => members.into_iter().map(|(name, value)| (name, beginning(value))).collect(),
+        Value::Object(members) => members.into_iter().map(|(name, value)| (name, shorten(value))).collect(),
         Value::String(text) => text.lines().take(8).collect::<Vec<_>>().join("\n").into(),
         other => other,
     }
@@ -293,7 +293,7 @@ fn every_operation_shows_a_request_and_the_answer_that_a_server_gives() -> anyho
     let folder = tempdir()?;
     let server = sample_journal::start(folder.path())?;
     let (_, document) = server.get("/openapi.json")?;
-    let recorded = recorded(&server)?;
+    let recorded = record_examples(&server)?;
     server.terminate()?;
     let file = here(EXAMPLES);
     if std::env::var_os("RUNLOG_RECORD_EXAMPLES").is_some() {
@@ -303,11 +303,11 @@ fn every_operation_shows_a_request_and_the_answer_that_a_server_gives() -> anyho
     }
     let examples: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(&file)?)?;
     let outlines = |examples: &[Value]| examples.iter().map(outline).collect::<Vec<_>>();
-    let (kept, now) = (outlines(&examples), outlines(&recorded));
-    for (kept, now) in kept.iter().zip(&now) {
-        ensure!(kept == now, "kept {kept}, a server answers {now}");
+    let (in_file, current) = (outlines(&examples), outlines(&recorded));
+    for (example, current) in in_file.iter().zip(&current) {
+        ensure!(example == current, "the file has {example}, the server answers {current}");
     }
-    ensure!(kept.len() == now.len(), "{} are kept of {}", kept.len(), now.len());
+    ensure!(in_file.len() == current.len(), "the file has {} examples, not {}", in_file.len(), current.len());
     for (method, path) in runlog_server::operations() {
         let operation = &document["paths"][path][method];
         let answer = &operation["responses"]["200"]["content"];

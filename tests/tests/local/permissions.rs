@@ -1,6 +1,6 @@
 //! Permission to run a call again over HTTP: an attempt, a decision and an intent are refused unless the journal
-//! permits them, regardless of their client's state. Each claim holds with schema version 2, where the server checks,
-//! and with version 3, where the judge checks.
+//! permits them, regardless of their client's state. Each claim holds with schema version 2, whose checks are the
+//! server's, and with version 3, whose checks are the judge's.
 
 use anyhow::{Context, ensure};
 use runlog_tests::server::{Launch, Server};

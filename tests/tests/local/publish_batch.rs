@@ -32,7 +32,7 @@ fn a_published_batch_applies_atomically_and_is_shown_record_by_record() -> anyho
     let bad = batch("bad", &[turn_record("b"), orphan, turn_record("c")]);
     let (status, refused) = server.post("/v1/runs/run/records", &bad)?;
     ensure!(status == 200 && refused["outcome"] == "refused" && refused["reason"] == "transition", "{refused}");
-    ensure!(refused["position"]["index"] == 1, "the one at fault: {refused}");
+    ensure!(refused["position"]["index"] == 1, "the refused record: {refused}");
     let place = format!("{}:{}", refused["position"]["partition"], refused["position"]["offset"]);
     let (_, answer) = server.get(&format!("/v1/runs/run/outcome?position={place}:2&record_id=bad"))?;
     ensure!(answer["outcome"] == "refused" && answer["position"]["index"] == 1, "{answer}");

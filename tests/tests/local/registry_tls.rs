@@ -1,11 +1,11 @@
-//! A schema registry over TLS is trusted by the authorities of `--ca`, as other servers are.
+//! The server trusts a schema registry over TLS only if an authority in the file of `--ca` signed its certificate.
 
 use runlog_schemas::schema;
 use runlog_tests::{certificates::Authority, jwt_issuer, server::Launch};
 use serde_json::json;
 
 #[test]
-fn a_registry_is_trusted_only_with_an_authority_of_ca() {
+fn a_registry_is_trusted_only_if_an_authority_of_ca_signed_its_certificate() {
     let dir = tempfile::tempdir().unwrap();
     let (authority, other) =
         (Authority::new(dir.path(), "ours").unwrap(), Authority::new(dir.path(), "other").unwrap());

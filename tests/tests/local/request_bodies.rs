@@ -279,7 +279,7 @@ fn what_no_lookup_and_no_reader_can_use_is_refused() -> anyhow::Result<()> {
                 (
                     RESOLUTION,
                     r#"{"decision":"give_up","revision":1,"who":"\u2003","why":"seen"}"#.into(),
-                    "says who decided",
+                    "must name who decided",
                 ),
             ],
         )?;
@@ -294,7 +294,7 @@ fn what_no_lookup_and_no_reader_can_use_is_refused() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_body_that_is_not_as_its_head_says_is_the_clients_fault() -> anyhow::Result<()> {
+fn a_body_unlike_its_head_is_a_client_error() -> anyhow::Result<()> {
     let body = r#"{"claimed_by":"host a"}"#;
     let (length, chunk) = (format!("Content-Length: {}", body.len()), format!("{:x}\r\n{body}\r\n", body.len()));
     let chunked = "Transfer-Encoding: chunked";

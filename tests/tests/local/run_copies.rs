@@ -18,7 +18,7 @@ use std::{
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// The log accepts so many more appends, and then fails one.
+/// The number of appends that the log still accepts before it fails one.
 #[derive(Debug)]
 struct Failing(AtomicU64);
 

@@ -68,5 +68,5 @@ async fn a_log_that_is_slow_at_start_is_unavailable_and_not_diverged() {
     let diverged = start(folder.path(), &other, &slow).await.unwrap();
     let error = diverged.wait(0.into(), Consistency::Latest, DEADLINE).await.expect_err("another log");
     assert_eq!(error.kind(), ErrorKind::PartitionStopped, "{error}");
-    assert!(error.to_string().contains("the record at offset 2 is not the one"), "{error}");
+    assert!(error.to_string().contains("the record at offset 2 differs"), "{error}");
 }

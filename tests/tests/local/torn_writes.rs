@@ -169,7 +169,7 @@ fn damage_in_the_middle_of_the_local_log_is_reported_and_not_skipped() -> anyhow
     let wal = newest(&dir, "log")?;
     fs::copy(&wal, &kept)?;
     damage(&wal)?;
-    refused(&launch, &dir, "bring this folder back from a copy")?;
+    refused(&launch, &dir, "restore this folder from a copy")?;
     // The restored file is served.
     fs::copy(&kept, &wal)?;
     launch.start()?.runlog().verified()?;
@@ -185,7 +185,7 @@ fn damage_in_the_middle_of_the_local_log_is_reported_and_not_skipped() -> anyhow
             ensure!(answer["detail"].as_str().is_some_and(|detail| detail.contains("from a copy")), "{answer}");
             println!("{}", answer["detail"]);
         }
-        Err(_) => refused(&launch, &dir, "bring this folder back from a copy")?,
+        Err(_) => refused(&launch, &dir, "restore this folder from a copy")?,
     }
     fs::copy(&kept, &table)?;
     let server = launch.start()?;

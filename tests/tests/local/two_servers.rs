@@ -258,7 +258,7 @@ async fn a_server_queries_the_logs_end_before_it_numbers_a_record_unless_its_las
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_contents_of_one_id_on_two_servers_one_is_applied_and_the_other_is_answered_as_refused() {
+async fn two_contents_of_one_id_on_two_servers_are_answered_as_applied_and_refused() {
     let servers = Servers::start(0).await;
     for server in [0, 1] {
         servers.append(server, &turn_record(&format!("first-{server}"))).await;

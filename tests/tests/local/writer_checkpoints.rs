@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 const RUN: &str = "run-1";
 
-/// A loop's state after so many rounds of one message each, long enough to be worth a reference.
+/// A loop's state after `turn` rounds of one message each, long enough to be worth a reference.
 fn state(turn: u64) -> LoopState {
     let message = |round| Json::from(json!({ "round": round, "content": "x".repeat(500) }));
     LoopState {

@@ -194,7 +194,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn a_key_books_once_and_what_is_answered_is_on_disk() {
+    fn a_key_books_once_and_an_answered_booking_is_on_disk() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ledger");
         let counter = Counter::open(&path).unwrap();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 const AIRLINES: [&str; 6] = ["AQ", "DK", "FJ", "KV", "NX", "TO"];
 const HOTELS: [&str; 6] = ["Aurora", "Bellevue", "Central", "Laguna", "Miramar", "Union"];
-/// One of so many flights is sold out. A search does not show that.
+/// One flight in this number is sold out. A search does not show that.
 const SOLD_OUT_EVERY: u32 = 6;
 
 /// Returns two to four flights. The last one has seats.

@@ -88,7 +88,7 @@ fn parse(text: &str) -> Result<Item, Invalid> {
         }
         _ => {
             let run_id = draft.record.body.run_id.0;
-            To::Run(run_id.ok_or_else(|| invalid("a record of a run names it", "/run_id"))?)
+            To::Run(run_id.ok_or_else(|| invalid("a record of a run needs run_id", "/run_id"))?)
         }
     };
     if draft.has_record_id || matches!(to, To::Partition { .. }) {

@@ -30,7 +30,7 @@ pub(super) fn claim(folder: &Path, local: bool) -> Result<File, Error> {
     if let Some(open) = replaceable(&folder.join("lock")).map_err(unusable)? {
         // No error: the process may not be able to change it, such as an `emptyDir` of Kubernetes.
         let what = "all users may write this folder and can replace the journal";
-        tracing::warn!(folder = %open.display(), "{what}; take that away with chmod o-w");
+        tracing::warn!(folder = %open.display(), "{what}; remove this permission with chmod o-w");
     }
     let names = names_in(folder).map_err(unusable)?;
     let ours = names.iter().any(|name| OURS.contains(&name.as_str()));

@@ -1,4 +1,4 @@
-//! Converts values of records to the forms of the format: text, parts of text, objects.
+//! Converts values of records to the forms of the trajectory format: text, parts of text, objects.
 
 use runlog_schemas::json::{Json, members};
 use serde::{Deserialize, Serialize};
@@ -39,8 +39,8 @@ impl Text {
         Self::Plain(String::new())
     }
 
-    /// Converts a message's content: a string, parts, or none. Other content becomes its JSON text, and so does a string that is
-    /// not Unicode.
+    /// Converts a message's content: a string, parts, or null. Other content becomes its JSON text, and so does a string with a
+    /// lone surrogate.
     pub(super) fn from_content(content: &Json) -> Self {
         let text = content.as_str();
         match text.as_bytes().first() {
@@ -74,7 +74,7 @@ impl Text {
     }
 }
 
-/// Returns arguments as an object, which the format requires, and whether they were one.
+/// Returns arguments as an object, which the format requires, and whether they already were an object.
 pub(super) fn arguments(arguments: Option<Json>) -> (Json, bool) {
     match arguments {
         None => (Json::from(serde_json::json!({})), true),

@@ -116,7 +116,7 @@ fn a_result_that_comes_after_its_step_is_not_lost() {
 }
 
 #[test]
-fn what_a_tool_says_without_a_recorded_call_is_an_observation() {
+fn a_tool_turn_without_a_recorded_call_is_an_observation() {
     let trajectory = export(&[turn("assistant", "I look"), turn("tool", "found"), turn("user", "thanks")]);
     assert_eq!(step_summaries(&trajectory)[0], (json!("agent"), json!("I look"), vec![], vec![json!("found")]));
 }
@@ -131,7 +131,7 @@ fn calls_of_two_responses_are_two_steps_and_a_step_is_bounded() {
 }
 
 #[test]
-fn a_run_without_turns_tells_the_messages_of_its_checkpoints_once() {
+fn a_run_without_turns_exports_each_checkpoint_message_once() {
     let checkpoint = |number: u64, base: Option<&str>, messages: Value| {
         json!({"type": "loop_checkpoint", "checkpoint_id": format!("k{number}"), "checkpoint_seq": number,
                "covers_journal_seq": 0, "messages": messages, "base": base})
@@ -161,7 +161,7 @@ fn a_run_without_turns_tells_the_messages_of_its_checkpoints_once() {
 }
 
 #[test]
-fn hidden_content_and_what_is_no_conversation_are_counted() {
+fn hidden_content_and_left_out_records_are_counted() {
     let mut out = Vec::new();
     let run_id = RunId::new("r".to_owned()).unwrap();
     let mut trajectory = Trajectory::begin(&mut out, &run_id).unwrap();
@@ -182,7 +182,7 @@ fn hidden_content_and_what_is_no_conversation_are_counted() {
 }
 
 #[test]
-fn content_takes_the_forms_that_the_format_has() {
+fn content_is_converted_to_the_forms_of_the_format() {
     let from_content = |text: &str| serde_json::to_value(Text::from_content(&Json::parse(text).unwrap())).unwrap();
     assert_eq!(from_content("null"), json!(""));
     assert_eq!(from_content(r#""a\u00e9""#), json!("aé"));

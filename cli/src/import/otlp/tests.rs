@@ -122,7 +122,7 @@ fn the_order_of_lines_and_a_span_that_is_there_twice_change_nothing() {
 }
 
 #[test]
-fn a_repeated_message_of_a_conversation_that_goes_on_is_kept() {
+fn a_repeated_message_of_a_continued_conversation_is_kept() {
     let (yes, ok) = (text("user", "yes"), text("assistant", "ok"));
     let chat = |id, at, input: Value, output: &Value| {
         span(
@@ -159,7 +159,7 @@ fn spans_belong_to_the_nearest_agent_or_to_their_trace() {
 }
 
 #[test]
-fn a_failure_is_told_and_a_file_that_is_no_trace_is_refused() {
+fn a_failed_span_has_its_error_and_a_file_without_a_trace_is_refused() {
     let mut failed = span(1, 0, "invoke_agent", (1, 2), &[]);
     failed["status"] = json!({"code": 2, "message": "out of money"});
     let mut broken = span(2, 1, "execute_tool", (1, 2), &[("error.type", json!("timeout"))]);

@@ -26,7 +26,7 @@ fn the_records_of_a_run_are_the_same_every_time_with_uuid_v5_of_run_id_and_index
 }
 
 #[test]
-fn each_record_carries_the_hash_of_the_one_before() {
+fn each_record_carries_the_hash_of_its_predecessor() {
     let records = run_records();
     assert_eq!(records[0].place.prev_hash, None);
     for pair in records.windows(2) {
@@ -50,7 +50,7 @@ fn calls_keep_their_arguments_and_results_to_the_letter() {
 }
 
 #[test]
-fn a_checkpoint_covers_what_is_before_it_but_for_the_calls_without_answer() {
+fn a_checkpoint_covers_earlier_records_except_unanswered_calls() {
     let run = run();
     let records: Vec<_> = records(&run).collect();
     // The round of three calls has two results: the first checkpoint belongs to the message after it.
@@ -64,7 +64,7 @@ fn a_checkpoint_covers_what_is_before_it_but_for_the_calls_without_answer() {
 }
 
 #[test]
-fn a_checkpoint_brings_the_messages_since_the_one_before_and_hashes_all_of_them() {
+fn a_checkpoint_contains_its_new_messages_and_hashes_the_whole_list() {
     let file = r#"[{"task_id":0,"trial":1,"reward":1.0,"traj":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"},{"role":"assistant","content":"d"}]}]"#;
     let run = tau_bench::plan(&Value::whole(file)).unwrap().remove(0);
     let saved: Vec<_> = records(&run)

@@ -134,7 +134,7 @@ fn a_step_without_a_message_follows_the_round_before_it() {
 }
 
 #[test]
-fn a_step_is_completed_whatever_it_observed() {
+fn a_step_is_completed_with_any_observation() {
     for observation in ["null", r#""Error: no""#, r#"{"a":[1.0]}"#, r#""\ud800""#] {
         let file = format!(r#"{{"history": [], "trajectory": [{{"action": "x", "observation": {observation}}}]}}"#);
         assert_eq!(events(&file)[1], format!("completed 1 {observation}"));
@@ -168,7 +168,7 @@ fn without_a_trajectory_an_action_is_a_call_and_the_next_message_its_result() {
 }
 
 #[test]
-fn a_malformed_file_says_where() {
+fn the_error_of_a_malformed_file_names_the_place() {
     let history = |message: &str| format!(r#"{{"history":[{{"role":"system"}},{message}]}}"#);
     let steps = |step: &str| format!(r#"{{"history":[],"trajectory":[{step}]}}"#);
     let arguments = r#"{"role":"assistant","action":"x","tool_calls":[{"function":{"name":"t","arguments":"{"}}]}"#;

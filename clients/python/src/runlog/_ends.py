@@ -100,7 +100,7 @@ class Recorder:
             return {"type": "tool_call_completed", "request_record_id": self._request, "result": value}, size
         message = storable(self._redacted_text(str(failure.message)))
         if len(message) > RESULT_BYTES_MAX:
-            # A server that refuses so long a body may cut the connection off before its answer arrives.
+            # A server that refuses a long body may close the connection before its answer arrives.
             message = cut_text(message, f"the message is longer than {RESULT_BYTES_MAX}")
         payload: dict[str, Json] = {
             "type": "tool_call_failed",

@@ -68,7 +68,7 @@ class _Admitted:
     read_back: SentAt
     """The time of the last read-back."""
     not_started: Happened = Happened.UNKNOWN
-    """What happened if this attempt is not started."""
+    """Whether the effect happened, if this attempt is not started."""
 
 
 class _ReadBackTooOld(Exception):
@@ -347,7 +347,7 @@ class Gate:
             raise
 
     def _check_may_run(self, acked: Object) -> Steps[SentAt]:
-        """Checks that the intent was applied and is this handle's, **and** that this handle still writes the run.
+        """Checks that this handle's intent was applied, **and** that this handle still writes the run.
         Both are read at `latest` after the acknowledgement, in the same request if the server supports it. The time
         of the answer reveals a pause of this process. Returns the time of the read-back."""
         session, seconds = self.session, self.config.read_back

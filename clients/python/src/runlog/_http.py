@@ -25,7 +25,7 @@ _LIMITS = httpx2.Limits(max_connections=512, max_keepalive_connections=64, keepa
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.InvalidURL)
 _CAUSES_MAX = 8
 _FAILURES = (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError)
-"""What sending raises. A TLS alert arrives as the bare `ssl.SSLError` in the async client."""
+"""The exceptions of a request. A TLS alert arrives as the bare `ssl.SSLError` in the async client."""
 _EXPIRED, _NOT_YET_VALID, _OTHER_NAME = (10,), (9,), (62, 64)
 """Codes of OpenSSL's `X509_V_ERR_…`."""
 _REFUSED_CLIENT = (
@@ -106,13 +106,13 @@ def _of_certificate(code: int) -> str:
     if code in _NOT_YET_VALID:
         return "the server's certificate is not valid yet: check this machine's clock"
     if code in _OTHER_NAME:
-        return "the server's certificate is for another name: ask the server by a name of its certificate"
+        return "the server's certificate is for another name: use a name of the certificate in the URL"
     return "the server's certificate is of an authority that is not trusted here: name the authority's file with ca= or RUNLOG_CA"
 
 
 def _of_tls(reason: str) -> str | None:
     if reason in _NO_TLS:
-        return "the server does not speak TLS: ask it with http://"
+        return "the server does not speak TLS: use http://"
     if reason.endswith("CERTIFICATE_REQUIRED"):
         return (
             "the server asks for a client certificate: name its files with client_cert=, or RUNLOG_CLIENT_CERT and "

@@ -37,7 +37,7 @@ def canonical_text(text: str) -> str:
     """
     try:
         value = json.loads(
-            text, object_pairs_hook=_members, parse_int=_integer, parse_float=_double, parse_constant=_word
+            text, object_pairs_hook=_members, parse_int=_integer, parse_float=_double, parse_constant=_refuse_constant
         )
     except json.JSONDecodeError:
         raise Refused("syntax") from None
@@ -70,8 +70,8 @@ def _integer(text: str) -> _Number:
     return _Number("0" if text == "-0" else text)
 
 
-def _word(_: str) -> NoReturn:
-    raise Refused("syntax")  # NaN and the infinities, which Python's parser would take
+def _refuse_constant(_: str) -> NoReturn:
+    raise Refused("syntax")  # Python's parser accepts NaN and the infinities.
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -130,7 +130,7 @@ class ConnectionOperations:
     ) -> Any:
         """Records a decision about an effect that `undecided` returned: `done`, `adopt`, `not_done` or `give_up`.
 
-        * `done` has the effect's `result`. `adopt` takes the evidence as the result.
+        * `done` has the effect's `result`. `adopt` makes the evidence the result.
         * `not_done` lets the effect run again: make sure that no process can still do it. If evidence says that it happened,
           this raises `Conflict`, unless `against` names that evidence: `effect.against`.
         * `force`: decide although the effect's process may still record the result.

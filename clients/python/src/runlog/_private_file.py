@@ -22,10 +22,14 @@ def read_private(path: str | os.PathLike[str], what: str, bytes_max: int) -> byt
             status = os.fstat(file.fileno())
             if os.name == "posix" and status.st_mode & (0o037 if status.st_uid == 0 else 0o077):
                 mode = f"{status.st_mode & 0o777:o}"
-                raise Usage(f"other users may use the {what} {path} (mode {mode}); take that away with chmod 600")
+                raise Usage(
+                    f"other users may use the {what} {path} (mode {mode}); remove this permission with chmod 600"
+                )
             # A pipe, such as a shell's `<(…)`, is in no folder.
             if os.name == "posix" and stat.S_ISREG(status.st_mode) and (folder := _writable_folder(Path(path))):
-                raise Usage(f"other users may replace the {what} {path}; take that away with chmod o-w {folder}")
+                raise Usage(
+                    f"other users may replace the {what} {path}; remove this permission with chmod o-w {folder}"
+                )
             content = file.read(bytes_max + 1)
         if len(content) > bytes_max:
             raise Usage(f"the {what} {path} is longer than {bytes_max} bytes")

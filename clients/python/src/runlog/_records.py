@@ -35,7 +35,7 @@ class Records:
         self.config = config
         self.run_id = run_id
         self.base64 = False
-        """Whether the server takes bytes as base64, which is shorter than hexadecimal."""
+        """Whether the server accepts bytes as base64, which is shorter than hexadecimal."""
 
     def make(self, payload: Mapping[str, Json], *, key: str | None = None, record_id: str | None = None) -> Record:
         """Makes a record without a writer."""

@@ -1,4 +1,4 @@
-"""Keyword arguments that several functions take: the settings of a connection, of an open run, and of a call."""
+"""Keyword arguments that several functions accept: the settings of a connection, of an open run, and of a call."""
 
 from __future__ import annotations
 

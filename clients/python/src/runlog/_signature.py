@@ -77,7 +77,9 @@ class ToolSignature:
         named = [parameter.name for parameter in parameters if parameter.kind in _BY_NAME]
         needed = [parameter.name for parameter in parameters if parameter.default is Parameter.empty]
         if signature is None or not set(needed) <= set(named) & set(self._names):
-            raise self._wrong(f"its key takes {signature}, and the tool {self.public}: name parameters of the tool")
+            raise self._wrong(
+                f"its key has the parameters {signature}, and the tool {self.public}: name parameters of the tool"
+            )
         names = [name for name in named if name in self._names]
 
         def by_name(bound: BoundArguments) -> str | None:

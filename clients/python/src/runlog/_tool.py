@@ -33,7 +33,7 @@ current_run: contextvars.ContextVar[Any] = contextvars.ContextVar("runlog_run", 
 """The run of the innermost `with rl.run(…)`. Tasks and `asyncio.to_thread` inherit it, other threads and processes do not."""
 
 
-def outside(what: str) -> Usage:
+def no_run_error(what: str) -> Usage:
     """Makes the error for a call outside of a run."""
     return Usage(
         f"{what} outside of a run, and did nothing: use `with rl.run(…)` around it. A thread or an executor begins outside: give "
@@ -98,7 +98,7 @@ class _Tool(Generic[P, R]):
         run = args[0] if given else current_run.get()
         bound = self._of_call.bind(args[1:] if given else args, kwargs)
         if run is None and not self._options.plain_outside:
-            raise outside(f"tool {self.name} was called")
+            raise no_run_error(f"tool {self.name} was called")
         if run is not None and run.is_async is not self._is_async:
             here, there = ("an async", "a plain") if self._is_async else ("a plain", "an async")
             raise Usage(f"{self.name} is {here} function, but the run belongs to {there} connection")
@@ -226,8 +226,8 @@ def tool(
 
     * `key`: the idempotency key of a call. It has parameters of the tool by name; of a tool with one parameter it gets that one.
       It makes a call that may have happened safe to repeat. Not empty; `None` for a call without one.
-    * `failed_on`: exceptions that mean that the effect did not happen, finally: a class, several classes, or a function of the
-      exception. They are recorded and raised as `Failed`.
+    * `failed_on`: exceptions after which the effect did not happen and will not: a class, several classes, or a function of
+      the exception. They are recorded and raised as `Failed`.
     * `unknown_on`: exceptions that mean that the effect may have happened, although `failed_on` covers them.
     * `repeatable`: the effect may run any number of times, as in a tool that only reads. See `Run.call`.
     * `retry`: a `tenacity.Retrying` with a `stop`. It decides whether the effect runs again after an exception that means that it
@@ -236,8 +236,8 @@ def tool(
       `Unknown`, even if `failed_on` covers it.
     * `plain_outside`: outside of a run call the function plainly. Nothing is recorded, and its `Call` has the attempt 0.
 
-    `Failed` is always such a failure. Any other exception means that the effect may have happened: no result is recorded,
-    and the call stays pending.
+    `Failed` is always such a failure. After any other exception the effect may have happened: no result is recorded, and the
+    call stays pending.
     """
     decorator = _Decorator(_Options(name, key, Ends(failed_on, unknown_on), repeatable, plain_outside, retry, timeout))
     return decorator if function is None else decorator(function)

@@ -46,7 +46,7 @@ class NoResponse(Exception):
         self.sent = sent
         """Whether the server may have received the request."""
         self.remedy = remedy
-        """What is wrong and what to do, if trying again does not help."""
+        """The cause and the remedy, if another try does not help."""
 
 
 @dataclass(frozen=True, slots=True)

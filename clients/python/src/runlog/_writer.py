@@ -175,7 +175,7 @@ class Writer:
         return (answer["writer_id"], answer["epoch"]) == (self.writer_id, self.epoch)
 
     def wrote(self, outcome: Object) -> bool:
-        """Whether the record with this outcome is this writer's, and not another process's record under the same id.
+        """Whether this writer wrote the record with this outcome, and not another process under the same id.
         A server without the feature `record_writer` does not report it; ids are random, so they do not collide by
         chance."""
         return outcome.get("record_writer") is None or self.is_writer_in(outcome["record_writer"])
@@ -260,7 +260,7 @@ class Writer:
         try:
             outcomes = yield from self._send(sent)
         except (Invalid, Usage, TooLarge, MissingContent, Forbidden) as error:
-            # The server never takes these records, so it did not take them the first time.
+            # The server never accepts these records, so it did not accept them the first time.
             self.unacknowledged = None
             if isinstance(error, Forbidden) and payload_type(sent[0]) == "effect_resolution":
                 # The journal's state settles the call of this decision.

@@ -113,7 +113,7 @@ class Usage(Invalid, kind="usage"):
 
 
 class TypeNotAllowed(Usage):
-    """A checkpoint or a recorded result has a value of a type that is not on the reader's or the writer's list. The
+    """A checkpoint or a recorded result has a value of a type that the list of the reader or of the writer lacks. The
     type was not called, and no value was stored."""
 
 

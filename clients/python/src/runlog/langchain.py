@@ -19,7 +19,7 @@ from . import aio, sync
 from ._effect import Answer, Call
 from ._ends import Ends, Kinds
 from ._json import Json, encode
-from ._tool import current_run, outside
+from ._tool import current_run, no_run_error
 from ._values import Unrecordable, to_json
 from .errors import Invalid, Usage
 from .langgraph._serde import Allowed, StrictSerializer
@@ -35,9 +35,9 @@ class RunlogMiddleware(AgentMiddleware[AgentState[Any], Any]):
     * `key`: the idempotency key of a tool call, from its name and its arguments; `None` for a tool without one.
     * `only`: the names of tools to record; others are called plainly. Default: all.
     * `repeatable`: the names of tools that may run any number of times, such as tools that only read. See `Run.call`.
-    * `failed_on`: exceptions that mean that an effect did not happen, finally. Any other one means that it may have.
-    * * `allow`: types that artifacts and commands of tools may have, as in `RunlogSaver`. A value of another type
-      raises `TypeNotAllowed`. The call then has ended without its result: the same call raises `ResultNotRecorded`.
+    * `failed_on`: exceptions after which the effect did not happen and will not. After any other exception it may have happened.
+    * `allow`: types that artifacts and commands of tools may have, as in `RunlogSaver`. A value of another type
+      raises `TypeNotAllowed`. The call has then ended without a result, and the same call raises `ResultNotRecorded`.
     * `plain_outside`: outside of a run call tools plainly, without a record. Default: raise `Usage`.
     """
 
@@ -64,9 +64,11 @@ class RunlogMiddleware(AgentMiddleware[AgentState[Any], Any]):
             return None
         run = self._run or current_run.get()
         if run is None and not self._plain_outside:
-            raise outside(f"tool {name} was called")
+            raise no_run_error(f"tool {name} was called")
         if run is not None and run.is_async is not is_async:
-            raise Usage("an agent that is invoked async needs a run of `runlog`, any other one a run of `runlog.sync`")
+            raise Usage(
+                "an agent invoked async needs a run of `runlog`, and an agent invoked sync a run of `runlog.sync`"
+            )
         return run
 
     def _call(self, run: Any, request: ToolCallRequest, effect: Callable[[Call], Any]) -> Any:
@@ -74,7 +76,7 @@ class RunlogMiddleware(AgentMiddleware[AgentState[Any], Any]):
         key = self._key(name, args) if self._key is not None else None
         recorded = to_json(args)
         if key is None:
-            # A key identifies its call by itself.
+            # With a key the model's id of the call is not needed: the key identifies the call.
             recorded = {"id": request.tool_call["id"], "args": recorded}
         repeatable = name in self._repeatable
         return run.call(name, recorded, effect, key=key, ends=self._ends, unique=True, repeatable=repeatable)

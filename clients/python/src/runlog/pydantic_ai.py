@@ -203,10 +203,10 @@ class RunlogDurability(BaseDurabilityCapability[AgentDepsT]):
     Without a run the agent is a plain one, unless `strict` is set.
 
     * `key`: the idempotency key of a tool call, from its name and its arguments; `None` for a tool without one.
-    * `only`: the names of tools to record; others are called plainly, as are those with `metadata={"runlog": False}`.
+    * `only`: the names of tools to record; others, and tools with `metadata={"runlog": False}`, are called plainly.
     * `repeatable`: the names of tools that may run any number of times, such as tools that only read. See `Run.call`.
-    * `failed_on`: exceptions of tools that mean that an effect did not happen, finally. Any other one means that it may
-      have. `ModelRetry` and other answers to the model are results.
+    * `failed_on`: exceptions of tools after which the effect did not happen and will not. After any other exception it may
+      have happened. `ModelRetry` and other answers to the model are results.
     * `plain_outside`: outside of a run let the agent run plainly, without a record. Default: raise `Usage`.
     * `models`, `name`: as of other durability capabilities of Pydantic AI.
     """
@@ -241,7 +241,7 @@ class RunlogDurability(BaseDurabilityCapability[AgentDepsT]):
         if run is not None and not run.is_async:
             raise Usage("an agent of Pydantic AI needs a run of `runlog`, not of `runlog.sync`")
         if run is None and not self._plain_outside:
-            raise outside("an agent was run")
+            raise no_run_error("an agent was run")
         return run
 
     @property

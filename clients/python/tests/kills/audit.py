@@ -14,7 +14,7 @@ _BOOKING = ("confirmation", "item", "date", "customer")
 
 
 def audit(fleet: Fleet) -> list[str]:
-    """A sentence for each difference. Adds to what the fleet counted."""
+    """A sentence for each difference. Adds to the fleet's counts."""
     ledger = [{name: b[name] for name in _BOOKING} for b in fleet.desk.bookings()]
     differences: list[str] = []
     sold = Counter((b["item"], b["date"], b["customer"]) for b in ledger)

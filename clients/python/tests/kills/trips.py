@@ -1,4 +1,4 @@
-"""The trips of `runlog demo` (cli/src/demo/model.rs): what an agent asks for next follows from its trip and its messages."""
+"""The trips of `runlog demo` (cli/demo/src/model.rs): an agent's next call follows from its trip and its messages."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Step:
-    """What the model says, and asks for; nothing at the end."""
+    """The model's text and calls; no calls at the end."""
 
     says: str
     calls: tuple[Call, ...] = ()
@@ -68,12 +68,12 @@ class Trip:
         self.room = dice.below(3) == 0
 
     def wish(self) -> str:
-        """What the user says first."""
+        """The user's first message."""
         room = " and a room for the night" if self.room else ""
         return f"{self.passenger} needs a flight from {self.begin} to {self.end} on {self.date}{room}."
 
     def next(self, messages: list[Message]) -> Step:
-        """What the model wants, given the conversation."""
+        """The model's next step, given the conversation."""
         flights = _found(messages, "search_flights")
         if flights is None:
             return self._search()
@@ -109,7 +109,7 @@ class Trip:
         return Call(tool, arguments, f"{self.run_id}/{item}/{self.date}" if self.keyed else None)
 
     def request(self, call: Call) -> dict[str, Any]:
-        """What the desk is asked for a call."""
+        """The request to the desk for a call."""
         args = call.arguments
         match call.tool:
             case "search_flights":

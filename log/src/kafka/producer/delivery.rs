@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_batch_of_which_nothing_can_have_landed_says_why() {
+    async fn a_batch_that_cannot_have_landed_reports_its_first_error() {
         let (batch, acked) = Batch::new(2);
         batch.answer(0, Err(error(Kind::Invalid)));
         batch.answer(1, Err(error(Kind::Retry)));

@@ -25,7 +25,7 @@ use crate::server::Server;
 
 const RUN: &str = "run-1";
 
-/// Behind so many rounds of one tool each.
+/// The checkpoint after `turn` rounds of one tool each.
 fn checkpoint(run_id: &str, turn: usize) -> LoopCheckpoint {
     let mut messages = vec![Message::user("Find the \"fault\" in it.\n")];
     for round in 1..=turn {
@@ -132,7 +132,7 @@ async fn write(sink: &CheckpointSink, run_id: &'static str, state: Value) {
 
 pub(crate) async fn later_versions_are_refused_and_unversioned_ones_read(server: &mut Server) {
     let sink = Arc::new(server.sink().await);
-    // What the first version wrote, as it wrote it.
+    // The bytes that the first version wrote.
     let usage = json!({ "prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0 });
     let first = json!({ "run_id": RUN, "session_id": "s", "turn": 1, "messages": [], "total_usage": usage,
                         "tool_calls_count": 0, "checkpoint_ms": 0 });
@@ -284,7 +284,7 @@ pub(crate) async fn a_process_that_was_taken_over_saves_nothing(server: &mut Ser
     assert_eq!(expect_checkpoint(new.try_load(RUN).await).turn, 5);
 }
 
-pub(crate) async fn a_round_costs_what_it_adds(server: &mut Server) {
+pub(crate) async fn a_round_writes_only_its_new_messages(server: &mut Server) {
     const ROUNDS: usize = 60;
     let sink = server.sink().await;
     for turn in 1..=ROUNDS {

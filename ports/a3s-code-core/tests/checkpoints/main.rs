@@ -27,7 +27,7 @@ macro_rules! claims {
                 eight_concurrent_savers_lose_no_save;
                 with_eight_processes_on_a_run_the_last_save_is_loaded;
                 a_process_that_was_taken_over_saves_nothing;
-                a_round_costs_what_it_adds;
+                a_round_writes_only_its_new_messages;
                 a_session_store_moves_only_its_loop_checkpoints_to_runlog;
                 a_killed_loop_continues_after_its_last_saved_round;
             }

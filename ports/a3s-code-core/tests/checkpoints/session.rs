@@ -27,7 +27,7 @@ use crate::server::{Server, sink};
 const RUN: &str = "run-1";
 const ROUNDS: usize = 2;
 
-/// Asks for the listing of so many folders, and then answers, or never does.
+/// Requests the listing of a number of folders, and then answers, or never answers.
 struct Model {
     rounds: usize,
     answers: bool,

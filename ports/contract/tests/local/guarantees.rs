@@ -251,7 +251,7 @@ fn writer((journal, server): &(String, String)) -> anyhow::Result<std::process::
     Ok(writer.env("WRITER_SERVER", server).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?)
 }
 
-/// Checks that what a killed writer printed is in the journal: its records and its last checkpoint.
+/// Checks that the journal contains each record and the last checkpoint that a killed writer printed.
 fn check_journal(journal: &Journal, lines: &[String]) -> anyhow::Result<()> {
     let records = journal.records_for_run(&run())?;
     for line in lines {

@@ -35,7 +35,7 @@ async fn an_agent_that_is_killed_in_mid_call_resumes_with_kafka() -> anyhow::Res
 }
 
 #[tokio::test]
-async fn servers_of_one_moment_are_apart_and_empty() -> anyhow::Result<()> {
+async fn two_servers_at_one_time_are_separate_and_empty() -> anyhow::Result<()> {
     let (one, other) = tokio::try_join!(Server::start(), Server::start())?;
     assert_ne!((one.url(), one.container()), (other.url(), other.container()));
     one.connect("travel-agent").await?.open("trip-1").await?;

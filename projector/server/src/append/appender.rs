@@ -4,9 +4,9 @@ use super::{
     land::append_planned,
     origin::Origin,
     outcomes::AnswerAt,
-    plan::{given, is_numbered, planned},
+    plan::{is_independent_of_run, is_numbered, planned},
     renumber::append_numbered,
-    run_locks::{Locks, OfLockedRun},
+    run_locks::{LockState, Locks},
     stow::stow,
 };
 use runlog_projector::index::{
@@ -31,7 +31,7 @@ const ANSWER_SLACK: Duration = Duration::from_millis(500);
 pub struct Appender {
     pub(super) projector: Arc<Projector>,
     /// Locks by run id.
-    pub(super) run_locks: Locks<OfLockedRun>,
+    pub(super) run_locks: Locks<LockState>,
     /// Locks by the record id of a claim.
     pub(super) claim_locks: Locks<()>,
     /// Appends in progress, up to [`Config::appends_max`](runlog_projector::Config::appends_max).
@@ -71,7 +71,7 @@ impl Appender {
         self.append_from(run_id, drafts, Origin::default(), judged, deadline).await
     }
 
-    /// Appends as [`append`](Self::append) does, for the caller of `origin`, and answers when `at` says.
+    /// Appends as [`append`](Self::append) does, for the caller of `origin`. `at` determines when it answers.
     ///
     /// Errors: `Invalid`, with nothing appended, if `at` is the acknowledgement and a record lacks a number.
     ///
@@ -87,8 +87,8 @@ impl Appender {
         let unnumbered = drafts.iter().position(|draft| !is_numbered(draft));
         if let Some(index) = unnumbered.filter(|_| at == AnswerAt::Acknowledged) {
             let message = format!(
-                "record {index}: it does not bring all its numbers, and the server can fill them in only for records whose \
-                 judgement it waits for; leave return=ack out, or send writer_seq and journal_seq"
+                "record {index} lacks a number, and with return=ack the server cannot fill it in: send writer_seq and \
+                 journal_seq, or leave return=ack out"
             );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
@@ -144,7 +144,7 @@ impl Appender {
         }
         let left = || deadline.saturating_sub(started.elapsed());
         let drafts = Arc::new(drafts);
-        if drafts.iter().all(given) {
+        if drafts.iter().all(is_independent_of_run) {
             let all: Vec<usize> = (0..drafts.len()).collect();
             let planned = planned(&self.projector, run_id, &drafts, &all, &origin).await?;
             let landed = append_planned(&self.projector, run_id, planned, &origin, at, left()).await;

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decision_has_its_principal_and_beside_it_what_the_client_said() {
+    fn a_decision_names_its_principal_and_the_clients_who() {
         for (said, recorded) in [("jo", "desk@acme (jo)"), ("desk@acme", "desk@acme"), ("", "desk@acme")] {
             let mut record = decision(said);
             attribute(&mut record, "desk@acme", None, None);

@@ -7,7 +7,7 @@
 //! The check reads only facts: payloads can be encrypted or stored elsewhere.
 
 use super::{
-    decisions::{is_own_decision, vouches},
+    decisions::{check_own_decision, is_own_decision},
     origin::Origin,
 };
 use crate::auth::permissions::Scope;
@@ -179,7 +179,7 @@ impl Check<'_> {
         changes: &Changes<'_, R>,
     ) -> Result<(), Error> {
         if is_own_decision(record) && !self.origin.caller.has(Scope::Resolve) {
-            vouches(run_id, &record.body, changes)?;
+            check_own_decision(run_id, &record.body, changes)?;
         }
         let row = store::effects::pending_one(run_id, effect, |key| changes.get(key))?;
         let (Some(row), facts) = (row, &mut record.body.facts) else { return Ok(()) };
@@ -223,7 +223,7 @@ impl Check<'_> {
     ) -> Result<(), Error> {
         let seen = self.origin.basis;
         if seen.is_some_and(|seen| seen != row.newest) {
-            let message = format!("effect {effect} of run {run_id} has changed; read it again and decide anew");
+            let message = format!("effect {effect} of run {run_id} has changed; read it and decide again");
             return Err(Error::new(ErrorKind::Conflict, message));
         }
         if !row.is_newest_counted && seen.is_none() && facts.revision.is_some() {
@@ -260,7 +260,7 @@ impl Check<'_> {
 fn check_revision(row: &EffectRow, run_id: RunId<&str>, effect: RecordId<&str>, facts: &Facts) -> Result<(), Error> {
     let Some(revision) = facts.revision.filter(|revision| *revision > row.revision) else { return Ok(()) };
     let message = format!(
-        "effect {effect} of run {run_id} has revision {}, not {revision}: read it again and decide anew; nothing was appended",
+        "effect {effect} of run {run_id} has revision {}, not {revision}: read it and decide again; nothing was appended",
         row.revision
     );
     Err(Error::new(ErrorKind::Invalid, message))

@@ -18,7 +18,7 @@ pub(super) fn number(
     known: bool,
     is_repeat: impl Fn(RecordId<&str>) -> Result<bool, Error>,
 ) -> Result<(), Error> {
-    let (place, takes_numbers) = (batch.place.clone(), !known && !given(batch));
+    let (place, takes_numbers) = (batch.place.clone(), !known && !has_all_numbers(batch));
     let Payload::Batch(records) = &mut batch.payload else { return Ok(()) };
     let (mut journal_seq, mut before) = (head.next_journal_seq, HashSet::new());
     for (nth, record) in (0..).zip(&mut records.records) {
@@ -49,7 +49,7 @@ pub(super) fn number(
 }
 
 /// Whether no record of a batch needs a number of the run from the server.
-pub(super) fn given(batch: &JournalRecord) -> bool {
+pub(super) fn has_all_numbers(batch: &JournalRecord) -> bool {
     match &batch.payload {
         Payload::Batch(records) => records
             .records

@@ -72,7 +72,7 @@ struct ReadHead {
 /// the run has another record under the record id, or another head than `only_if` names. `Unavailable` or `Stale`
 /// if the claim may be in the log: repeat the same request to find out.
 ///
-/// A record that another server appends, or that brings its own numbers, can be applied between the comparison with `only_if`
+/// A record that another server appends, or that has its own numbers, can be applied between the comparison with `only_if`
 /// and the append. Another claim cannot: of two claims for one epoch, one is lost.
 ///
 /// Cancellation: the claim continues in its own task.
@@ -118,13 +118,13 @@ async fn claim_once(
         }
     };
     projector.wait(partition, Consistency::Latest, left()).await?;
-    let asked = body.clone();
+    let requested = body.clone();
     let read = move |projector: &Projector, run_id: RunId<&str>| {
         // The head is read before the lookup by id. A copy that lands in between is then found by its id and does not
         // look like another head.
         let row: Option<RunRow> = projector.store(partition).get(&store::runs::key(run_id))?;
-        let earlier = match &asked.record_id {
-            Some(record_id) => earlier_claim(projector, run_id, record_id.borrow(), &asked)?,
+        let earlier = match &requested.record_id {
+            Some(record_id) => earlier_claim(projector, run_id, record_id.borrow(), &requested)?,
             None => None,
         };
         Ok((row.unwrap_or_default(), earlier))
@@ -144,9 +144,10 @@ async fn claim_once(
         );
         return Err(Error::new(ErrorKind::Conflict, message).at(&projector.position(partition, offset, index)));
     }
-    let epoch = head.epoch.next().ok_or_else(|| {
-        Error::new(ErrorKind::Conflict, format!("run {run_id} was claimed as often as can be counted"))
-    })?;
+    let epoch = head
+        .epoch
+        .next()
+        .ok_or_else(|| Error::new(ErrorKind::Conflict, format!("run {run_id} has the largest possible epoch")))?;
     let random = || (projector.config().ids)();
     let writer_id = body.writer_id.clone().map_or_else(|| WriterId::new(random()), Ok)?;
     let record_id = body.record_id.clone().map_or_else(|| RecordId::new(random()), Ok)?;
@@ -154,9 +155,9 @@ async fn claim_once(
     let at = AnswerAt::Judged(Consistency::Eventual);
     appender.append_locked(run_id, vec![made(record)], Origin::default(), at, left()).await?;
     // A copy of the request may have been appended first, with another writer's id.
-    let asked = body.clone();
+    let requested = body.clone();
     let read = move |projector: &Projector, run_id: RunId<&str>| {
-        let landed = landed_claim(projector, run_id, record_id.borrow(), &asked)?;
+        let landed = landed_claim(projector, run_id, record_id.borrow(), &requested)?;
         landed.ok_or_else(|| lost(run_id, record_id.borrow()))
     };
     blocking(projector, run_id, read).await

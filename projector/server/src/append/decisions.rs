@@ -1,4 +1,4 @@
-//! Which decisions a writer may make without the scope `resolve`, and what each must name.
+//! The decisions that a writer may make without the scope `resolve`, and the members that each decision needs.
 
 use crate::auth::permissions::Scope;
 use runlog_projector::index::{
@@ -16,12 +16,13 @@ use runlog_schemas::{
 };
 use std::{cmp::Ordering, sync::Arc, time::Duration};
 
-/// Refuses writers' own `not_done` on effects that may have happened without the writer's knowledge. The writer knows if its
-/// epoch is the run's, made every start of the effect since the last clearance, and no evidence came. The judge covers the
-/// time between this check and the judgement: a claim fences the decision, and evidence that the effect happened refuses it.
+/// Refuses a writer's own `not_done` if the effect may have happened without the writer's knowledge. The writer knows the
+/// effect if its epoch is the run's current epoch, it made every start since the last `not_done`, and no evidence exists. The
+/// judge covers the time between this check and the judgement: a claim fences the decision, and evidence that the effect
+/// happened refuses it.
 ///
 /// Errors: `Forbidden`, in the same words for every state of the effect: the caller may lack the scopes to read it.
-pub(crate) async fn can_vouch(
+pub(crate) async fn check_own_decisions(
     projector: &Arc<Projector>,
     run_id: RunId<&str>,
     decisions: &[&JournalRecord],
@@ -34,11 +35,11 @@ pub(crate) async fn can_vouch(
     projector.wait(partition, Consistency::Latest, deadline).await?;
     let store = projector.store(partition);
     let rows = Changes::new(&*store);
-    decisions.iter().try_for_each(|decision| vouches(run_id, &decision.body, &rows))
+    decisions.iter().try_for_each(|decision| check_own_decision(run_id, &decision.body, &rows))
 }
 
-/// [`can_vouch`] for one decision, by the index as it is now.
-pub(super) fn vouches<R: Rows>(
+/// [`check_own_decisions`] for one decision, by the current index.
+pub(super) fn check_own_decision<R: Rows>(
     run_id: RunId<&str>,
     Body { record_id, facts, .. }: &Body,
     rows: &Changes<'_, R>,
@@ -91,9 +92,9 @@ pub(crate) fn is_own_decision(record: &JournalRecord) -> bool {
     is_own(facts) && is_claimed && facts.evidence.is_none() && matches!(record.payload, Payload::EffectResolution(_))
 }
 
-/// Whether a decision names the state that it was made at, so that the journal refuses it after a change. The state is
+/// Whether a decision names the state on which it is based, so that the journal refuses it after a change. The state is
 /// a revision, a basis, or the epoch of a writer's own `not_done`. Other records need no state.
-pub(super) fn says_what_was_seen(record: &JournalRecord) -> bool {
+pub(super) fn names_its_basis(record: &JournalRecord) -> bool {
     let facts = &record.body.facts;
     record.body.record_kind != RecordKind::EffectResolution
         || facts.basis.is_some()
@@ -101,6 +102,7 @@ pub(super) fn says_what_was_seen(record: &JournalRecord) -> bool {
         || is_own(facts)
 }
 
+/// Returns the message for a decision without a revision.
 pub(super) fn no_revision(run_id: RunId<&str>, effect: Option<RecordId<&str>>) -> String {
     format!(
         "a decision needs the revision of its effect: read effect {} of run {run_id} (GET /v1/runs/{{run}}/recovery), and send \

@@ -21,7 +21,7 @@ pub(super) fn is_due(draft: &Draft, first: &FirstJudgement) -> bool {
 }
 
 /// Whether the judge judges a record again that has the content of `first`.
-pub(super) fn is_judged_anew(record: &JournalRecord, first: &FirstJudgement) -> bool {
+pub(super) fn is_judged_again(record: &JournalRecord, first: &FirstJudgement) -> bool {
     record.version().number >= RENUMBERED_SINCE && first.is_for_numbers()
 }
 

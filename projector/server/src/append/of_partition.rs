@@ -56,7 +56,7 @@ pub(crate) async fn skip_for(
     let started = Instant::now();
     can_skip(projector, partition, skip.offset, deadline).await?;
     let appended = append_of_partition(projector, caller, partition, Payload::Skip(skip)).await?;
-    past(projector, appended, deadline.saturating_sub(started.elapsed())).await
+    applied_outcome(projector, appended, deadline.saturating_sub(started.elapsed())).await
 }
 
 /// Sets a retention horizon for a partition or for all partitions, which removes older content, and waits until
@@ -73,17 +73,17 @@ pub(crate) async fn retain(
     deadline: Duration,
 ) -> Result<Vec<Outcome>, Error> {
     query::horizons::check(&horizon.family)?;
-    let wanted = wanted(projector, partition)?;
-    wanted.iter().try_for_each(|partition| projector.running(*partition))?;
+    let partitions = selected_partitions(projector, partition)?;
+    partitions.iter().try_for_each(|partition| projector.running(*partition))?;
     let started = Instant::now();
-    let mut appended = Vec::with_capacity(wanted.len());
-    for partition in wanted {
+    let mut appended = Vec::with_capacity(partitions.len());
+    for partition in partitions {
         let one = append_of_partition(projector, caller, partition, Payload::RetentionHorizon(horizon.clone())).await;
         appended.push(one.map_err(|error| if appended.is_empty() { error } else { error.after_a_part() })?);
     }
     let mut outcomes = Vec::with_capacity(appended.len());
     for one in appended {
-        outcomes.push(past(projector, one, deadline.saturating_sub(started.elapsed())).await?);
+        outcomes.push(applied_outcome(projector, one, deadline.saturating_sub(started.elapsed())).await?);
     }
     Ok(outcomes)
 }
@@ -91,15 +91,18 @@ pub(crate) async fn retain(
 /// Returns the named partition, or all partitions if none is named.
 ///
 /// Errors: `Usage` for an unknown partition.
-pub(crate) fn wanted(projector: &Projector, partition: Option<PartitionId>) -> Result<Vec<PartitionId>, Error> {
+pub(crate) fn selected_partitions(
+    projector: &Projector,
+    partition: Option<PartitionId>,
+) -> Result<Vec<PartitionId>, Error> {
     let all = PartitionId::all(projector.journal().partitions);
-    let wanted: Vec<_> = all.filter(|one| partition.is_none_or(|wanted| wanted == *one)).collect();
-    match partition.filter(|_| wanted.is_empty()) {
+    let selected: Vec<_> = all.filter(|one| partition.is_none_or(|wanted| wanted == *one)).collect();
+    match partition.filter(|_| selected.is_empty()) {
         Some(partition) => {
             let message = format!("the journal has no partition {partition}");
             Err(Error::new(ErrorKind::Usage, message).in_partition(partition))
         }
-        None => Ok(wanted),
+        None => Ok(selected),
     }
 }
 
@@ -123,7 +126,7 @@ async fn append_of_partition(
 }
 
 /// Waits until a partition has applied a record of its own.
-async fn past(
+async fn applied_outcome(
     projector: &Projector,
     (partition, at, record_id): (PartitionId, Offset, RecordId),
     deadline: Duration,

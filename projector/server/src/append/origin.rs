@@ -1,9 +1,9 @@
-//! Where a request to append comes from.
+//! The origin of a request to append.
 
 use crate::auth::Caller;
 use runlog_schemas::id::ContentHash;
 
-/// Where a request to append comes from.
+/// The origin of a request to append.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Origin {
     /// The request's `traceparent`, which every appended record carries as a header.

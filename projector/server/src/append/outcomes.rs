@@ -13,13 +13,13 @@ use runlog_schemas::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// Most outcomes that a network thread reads itself. The rows of so few records were just written and are in memory.
+/// Most outcomes that a network thread reads itself. The rows of such a small number were just written and are in memory.
 pub(crate) const READ_HERE_MAX: usize = 16;
 
 /// When an append answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AnswerAt {
-    /// When the log has acknowledged the records. The records are not judged yet, so they must bring all their numbers.
+    /// When the log has acknowledged the records. The records are not judged yet, so they must have all their numbers.
     Acknowledged,
     /// When the records are judged and the index has this consistency, measured after the acknowledgement.
     Judged(Consistency),

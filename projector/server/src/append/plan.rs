@@ -5,7 +5,7 @@ use super::{
     basis::{self, is_checked},
     batch,
     blocking::blocking,
-    decisions::{no_revision, says_what_was_seen},
+    decisions::{names_its_basis, no_revision},
     numbers,
     origin::Origin,
     outcomes::unjudged,
@@ -73,7 +73,7 @@ fn plan_some(
 }
 
 /// Numbers drafts and judges them in order against the run; each draft comes with its index in the request. Without
-/// `judged`, the judgement is skipped if all drafts bring their numbers and none is known: it would not change the
+/// `judged`, the judgement is skipped if all drafts have their numbers and no draft is known: it would not change the
 /// append.
 pub(super) fn plan(
     projector: &Projector,
@@ -99,7 +99,7 @@ pub(super) fn plan(
         has_more: drafts.len() > 1,
         places: HashMap::new(),
     };
-    let mut judged = judged || !drafts.iter().all(|(_, draft)| given(draft));
+    let mut judged = judged || !drafts.iter().all(|(_, draft)| is_independent_of_run(draft));
     for (_, draft) in drafts {
         judged = judged || plan.first(draft)?.is_some();
     }
@@ -183,18 +183,18 @@ enum Sent<'a> {
     /// The first record has the same content and was refused for numbers that the server filled in: the draft gets
     /// other numbers.
     Renumbered(&'a FirstJudgement),
-    /// The first record was refused for its numbers, and the draft brings new numbers: the judge judges it again.
+    /// The first record was refused for its numbers, and the draft has new numbers: the judge judges it again.
     Again,
     /// The draft is a repeat or a conflict.
     Known,
 }
 
 impl<'a> Sent<'a> {
-    fn of(draft: &Draft, first: Option<&'a FirstJudgement>) -> Self {
+    fn compare(draft: &Draft, first: Option<&'a FirstJudgement>) -> Self {
         match first {
             None => Self::New,
             Some(first) if numbers::is_due(draft, first) => Self::Renumbered(first),
-            Some(first) if numbers::is_judged_anew(&draft.record, first) => Self::Again,
+            Some(first) if numbers::is_judged_again(&draft.record, first) => Self::Again,
             Some(_) => Self::Known,
         }
     }
@@ -222,7 +222,7 @@ impl Plan<'_> {
     fn add(&mut self, index: usize, draft: &Draft, judged: bool) -> Result<(), Error> {
         let (row, first) = if judged { (self.run()?, self.first(draft)?) } else { Default::default() };
         let draft = &*self.bases.as_first(draft, self.run_id, first.as_ref(), self.view)?;
-        let sent = Sent::of(draft, first.as_ref());
+        let sent = Sent::compare(draft, first.as_ref());
         let record = self.record(index, draft, sent, first.as_ref(), &row)?;
         let schemas = &*self.projector.config().schemas;
         let entry =
@@ -291,7 +291,7 @@ impl Plan<'_> {
     ) -> Result<JournalRecord, Error> {
         let (run_id, record_id) = (self.run_id, draft.record.body.record_id.borrow());
         let invalid = |message| Err(Error::new(ErrorKind::Invalid, message).about_record(record_id));
-        if sent.is_made_here() && !says_what_was_seen(&draft.record) {
+        if sent.is_made_here() && !names_its_basis(&draft.record) {
             let effect = draft.record.body.facts.answers.as_ref().map(RecordId::borrow);
             return invalid(format!("record {index}: {}", no_revision(run_id, effect)));
         }
@@ -309,7 +309,7 @@ impl Plan<'_> {
             self.bases.note(&record);
         }
         if sent.is_made_here() && attribution::names_principal(&record) {
-            return invalid(format!("record {record_id} names a principal; only a server may"));
+            return invalid(format!("record {record_id} names a principal; only a server may add it"));
         }
         let writes_version_3 = self.projector.config().writes_basis();
         if let Some(principal) = self.origin.caller.principal() {
@@ -383,20 +383,20 @@ pub(super) struct Planned {
     pub(super) repeats: Option<(usize, u32)>,
 }
 
-/// Whether a draft can be appended without reading the run: it brings all its numbers, and needs no check against an
+/// Whether a draft can be appended without reading the run: it has all its numbers, and needs no check against an
 /// effect.
-pub(super) fn given(draft: &Draft) -> bool {
-    if !says_what_was_seen(&draft.record) || is_checked(&draft.record) {
+pub(super) fn is_independent_of_run(draft: &Draft) -> bool {
+    if !names_its_basis(&draft.record) || is_checked(&draft.record) {
         return false;
     }
     is_numbered(draft)
 }
 
-/// Whether a draft brings all its numbers.
+/// Whether a draft has all its numbers.
 pub(super) fn is_numbered(draft: &Draft) -> bool {
     let kind = draft.record.body.record_kind;
     matches!(draft.record.payload, Payload::RunClaim(_))
         || ((draft.has_writer_seq || kind.unclaimed())
             && (draft.has_journal_seq || !kind.numbered())
-            && batch::given(&draft.record))
+            && batch::has_all_numbers(&draft.record))
 }

@@ -22,7 +22,7 @@ use super::{
     origin::Origin,
     outcomes::AnswerAt,
     plan::{Planned, planned},
-    run_locks::OfLockedRun,
+    run_locks::LockState,
 };
 use runlog_projector::index::{
     error::Error,
@@ -44,7 +44,7 @@ pub(crate) const TRIES_MAX: usize = 32;
 pub(super) async fn append_numbered(
     projector: &Arc<Projector>,
     run_id: RunId<&str>,
-    locked: &mut OfLockedRun,
+    locked: &mut LockState,
     drafts: &Arc<Vec<Draft>>,
     origin: &Origin,
     at: AnswerAt,
@@ -98,7 +98,7 @@ pub(super) async fn append_numbered(
 }
 
 /// Numbers a request's only record from the index, without asking the log for its end. Returns no plan if the log
-/// might judge the record otherwise and the record could then not be numbered again. Returns none for several
+/// might judge the record otherwise and the record could then not be numbered again. Returns `None` for several
 /// records either: they keep their order only if none must be numbered again.
 async fn planned_early(
     projector: &Arc<Projector>,

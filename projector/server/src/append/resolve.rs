@@ -20,7 +20,7 @@ use std::{sync::Arc, time::Duration};
 
 /// The state of the effect that a decision's author saw.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct SeenState {
     /// The effect's revision; required for a pending effect.
     pub(crate) revision: Option<u64>,
     /// The content hash of the effect's newest record, if the author names it. It distinguishes states that have the
@@ -40,7 +40,7 @@ pub(crate) async fn resolve(
     appender: &Arc<Appender>,
     run_id: RunId<&str>,
     resolution: EffectResolution,
-    seen: Seen,
+    seen: SeenState,
     caller: &Caller,
     deadline: Duration,
 ) -> Result<Outcome, Error> {
@@ -53,8 +53,8 @@ pub(crate) async fn resolve(
     };
     let not_pending = |status| {
         let message = format!(
-            "effect {id} of run {run_id} is {status}; only a pending one is resolved, only one with evidence adopted, \
-             and evidence that it happened is named"
+            "effect {id} of run {run_id} is {status}; a decision needs a pending effect, `adopt` needs evidence, and \
+             `not_done` must name evidence that the effect happened"
         );
         Error::new(ErrorKind::Conflict, message).about_record(id.borrow())
     };
@@ -83,7 +83,7 @@ pub(crate) async fn resolve(
         }
         let revision = revision.unwrap_or_default();
         let message =
-            format!("effect {id} of run {run_id} changed after revision {revision}; read it again and decide anew");
+            format!("effect {id} of run {run_id} changed after revision {revision}; read it and decide again");
         return Err(Error::new(ErrorKind::Conflict, message).about_record(id.borrow()));
     }
     Ok(outcome)

@@ -27,7 +27,7 @@ pub(crate) struct Locks<T>(Vec<Mutex<T>>);
 /// The state under a lock of runs. Several runs may share a lock: `numbered` is the last numbered run among them, `taken`
 /// applies to all.
 #[derive(Debug, Default)]
-pub(crate) struct OfLockedRun {
+pub(crate) struct LockState {
     /// The run whose last record this server numbered, unless this server has since appended a record of it that is not
     /// judged. The index then has the run's next numbers, unless another process has appended to the run.
     pub(crate) numbered: Option<RunId>,
@@ -42,7 +42,7 @@ struct NumberTaken {
     pause: Duration,
 }
 
-impl OfLockedRun {
+impl LockState {
     /// Whether the last conflict is so recent that records are numbered at `latest`.
     pub(crate) fn is_contended(&self) -> bool {
         self.taken.as_ref().is_some_and(|taken| taken.at.elapsed() < taken.pause)
@@ -88,7 +88,7 @@ impl<T> Locks<T> {
     }
 }
 
-impl Locks<OfLockedRun> {
+impl Locks<LockState> {
     /// Forgets that this server numbered the run's last record. Records with their own numbers are being appended, and may
     /// not be judged before the next record is numbered.
     pub(crate) fn forget_numbered(&self, run_id: RunId<&str>) {
@@ -105,8 +105,8 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn each_number_that_is_taken_early_again_doubles_the_pause_until_two_hours_pass_without_one() {
-        let mut run = OfLockedRun::default();
+    async fn each_further_number_taken_early_doubles_the_pause_until_two_hours_pass_without_one() {
+        let mut run = LockState::default();
         assert!(!run.is_contended());
         // Whether the number was given early, the seconds of the pause after it, and the seconds from then to the next
         // number.
@@ -135,7 +135,7 @@ mod tests {
     #[tokio::test]
     async fn what_a_server_numbered_last_is_forgotten_for_its_own_run() {
         let (locks, [run, other]) =
-            (Locks::<OfLockedRun>::default(), ["run-1", "run-2"].map(|id| RunId::new(id).unwrap()));
+            (Locks::<LockState>::default(), ["run-1", "run-2"].map(|id| RunId::new(id).unwrap()));
         let wait = Duration::from_secs(1);
         for run_id in [run, other] {
             locks.lock(run_id.as_str(), wait, String::new).await.unwrap().numbered = Some(run_id.to_owned());

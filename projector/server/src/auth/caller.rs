@@ -5,7 +5,7 @@ use super::{
     limits::{Allowance, Bucket, Limit},
     permissions::Scope,
     receipts::Upload,
-    tokens::Known,
+    tokens::AuthenticatedCaller,
     usage::{CountedConnection, InProgress, Usage},
 };
 use crate::response_memory::ResponseMemory;
@@ -35,7 +35,7 @@ pub(crate) enum Caller {
     #[default]
     Nobody,
     /// Authenticated.
-    Known(Arc<Known>),
+    Known(Arc<AuthenticatedCaller>),
 }
 
 /// The principal of a request, for its line in the log.
@@ -61,7 +61,7 @@ impl Caller {
         }
     }
 
-    /// When its credential expires, milliseconds since the Unix epoch; none if it does not expire.
+    /// When its credential expires, milliseconds since the Unix epoch; `None` if it does not expire.
     pub(crate) fn expires_millis(&self) -> Option<u64> {
         match self {
             Self::Known(known) => known.expires_millis,
@@ -225,7 +225,7 @@ impl Caller {
     }
 
     /// Waits for a permit to fold a past state of a run.
-    pub(crate) async fn past(&self) -> Option<OwnedSemaphorePermit> {
+    pub(crate) async fn past_permit(&self) -> Option<OwnedSemaphorePermit> {
         let (usage, _) = self.usage()?;
         // It is never closed.
         usage.pasts.clone().acquire_owned().await.ok()

@@ -27,7 +27,7 @@ pub(super) struct Remote {
     ca: Option<PathBuf>,
     /// Notified when a JWT names a key that is not in the set.
     wanted: Notify,
-    /// When the last fetch ended; none yet.
+    /// When the last fetch ended; `None` before its end.
     ended: watch::Sender<Option<Instant>>,
 }
 

@@ -143,7 +143,7 @@ impl Issuer {
             check_name("typ", typ)?;
         }
         if OTHER_CLAIMS.contains(&self.subject_claim.as_str()) {
-            return Err(format!("the claim {} does not say who a JWT is about", self.subject_claim));
+            return Err(format!("the claim {} does not name the subject of a JWT", self.subject_claim));
         }
         if self.algorithms.is_empty() {
             return Err("no algorithm: it would allow no JWT".to_owned());
@@ -155,7 +155,7 @@ impl Issuer {
                 Ok(url) if url.scheme() == "https" && url.username().is_empty() && url.password().is_none() => Ok(()),
                 _ => Err("`jwks_url` must be a URL that starts with https:// and has no credentials".to_owned()),
             },
-            _ => Err("an issuer has one of `jwks_file` and `jwks_url`".to_owned()),
+            _ => Err("an issuer needs one of `jwks_file` and `jwks_url`".to_owned()),
         }
     }
 
@@ -186,7 +186,7 @@ impl Identity {
                 }
                 Credential::Certificate(CertificateName::Dns(name.to_ascii_lowercase()))
             }
-            _ => return Err("an identity has one of `jwt` and `certificate`".to_owned()),
+            _ => return Err("an identity needs one of `jwt` and `certificate`".to_owned()),
         };
         Ok((credential, runs))
     }
@@ -206,7 +206,7 @@ pub(super) fn check_issuers(issuers: &[Issuer]) -> Result<(), (String, String)> 
         let wrong = |why| (issuer.issuer.clone(), why);
         issuer.check().map_err(wrong)?;
         if !seen.insert(&issuer.issuer) {
-            return Err(wrong("the file has it twice".to_owned()));
+            return Err(wrong("the file contains it twice".to_owned()));
         }
     }
     Ok(())
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_could_take_more_than_it_says_is_refused() {
+    fn an_issuer_that_could_accept_unintended_tokens_is_refused() {
         assert_eq!(refused(json!({}), json!({})), "");
         let none = Value::Null;
         for (issuer, why) in [

@@ -96,7 +96,7 @@ impl KeySource {
         }
     }
 
-    /// Why the keys are older than their file or URL has; none if they are current.
+    /// Why the keys are older than their file or URL has; `None` if they are current.
     pub(super) fn failure(&self) -> Option<String> {
         self.keys.failure()
     }

@@ -12,9 +12,9 @@ pub(super) const SET_BYTES_MAX: usize = 1 << 20;
 pub(super) enum Error {
     #[error("cannot read {}", path.display())]
     Io { path: PathBuf, source: io::Error },
-    #[error("other users may change {} (mode {mode:o}); take that away with chmod go-w", path.display())]
+    #[error("other users may change {} (mode {mode:o}); remove this permission with chmod go-w", path.display())]
     Exposed { path: PathBuf, mode: u32 },
-    #[error("other users may replace {}; take that away with chmod o-w {}", path.display(), folder.display())]
+    #[error("other users may replace {}; remove this permission with chmod o-w {}", path.display(), folder.display())]
     Replaceable { path: PathBuf, folder: PathBuf },
     #[error("cannot fetch {url}: {why}")]
     Fetch { url: String, why: String },

@@ -4,7 +4,7 @@
 //! {"limits": {"*": {"requests_per_second": 500}, "importer": {"body_bytes_per_second": 134217728}}, "tokens": [...]}
 //! ```
 //!
-//! `*` stands for every principal without a name in `limits`. A limit that an entry omits comes from `*`, and otherwise
+//! `*` is every principal without an entry in `limits`. A limit that an entry omits comes from `*`, and otherwise
 //! from the default.
 
 use runlog_schemas::symbols;
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_is_that_of_the_principal_then_of_all_then_the_default() {
+    fn a_limit_comes_from_the_principal_then_from_all_then_from_the_default() {
         let limits: Limits =
             serde_json::from_str(r#"{"*": {"streams": 2, "requests_per_second": 3}, "agent": {"streams": 1}}"#)
                 .unwrap();
@@ -166,7 +166,7 @@ mod tests {
             assert_eq!(bucket.wait(limit, 4, at(0)), None);
             bucket.take(limit, 4, 1, at(0));
         }
-        // One comes back in a fourth of a second.
+        // One is restored in a fourth of a second.
         let waits = [0, 1, 250].map(|millis| bucket.wait(limit, 4, at(millis)));
         assert_eq!(waits, [Some(Duration::from_millis(250)), Some(Duration::from_millis(249)), None]);
         bucket.take(limit, 4, 40, at(10_000));

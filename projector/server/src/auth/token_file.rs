@@ -48,7 +48,7 @@ pub const ID_DIGITS: usize = 12;
 pub struct Entry {
     /// Who holds it: ASCII letters, digits and `. _ - @ / : +`.
     pub principal: String,
-    /// What it allows.
+    /// The permissions of its principal.
     pub scopes: BTreeSet<Scope>,
     /// For which runs: patterns, as [`RunPattern`] has them.
     pub runs: Vec<String>,
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_could_allow_more_than_it_says_is_refused() {
+    fn an_entry_that_could_allow_unintended_requests_is_refused() {
         assert!(entry(&[Scope::Append], &["acme/*"]).check().is_ok());
         assert!(entry(&[Scope::Operate], &["*"]).check().is_ok());
         let mut renamed = entry(&[Scope::Append], &["*"]);

@@ -28,7 +28,7 @@ const TOKEN_BYTES_MAX: usize = 256;
 
 /// An authenticated caller and its credential.
 #[derive(Clone, Debug)]
-pub(crate) struct Known {
+pub(crate) struct AuthenticatedCaller {
     pub(crate) grant: Arc<Grant>,
     pub(super) authentication: Arc<Authentication>,
     /// When its credential expires.
@@ -80,8 +80,8 @@ impl Authentication {
         }))
     }
 
-    /// Authenticates a token of the file or a JWT. Returns none if it is refused.
-    pub(super) async fn identify(self: &Arc<Self>, token: &str) -> Option<Known> {
+    /// Authenticates a token of the file or a JWT. Returns `None` if it is refused.
+    pub(super) async fn identify(self: &Arc<Self>, token: &str) -> Option<AuthenticatedCaller> {
         if let Some(known) = self.by_token(token) {
             return Some(known).filter(|known| !self.is_expired(known.expires_millis));
         }
@@ -94,7 +94,7 @@ impl Authentication {
         }
     }
 
-    fn by_token(self: &Arc<Self>, token: &str) -> Option<Known> {
+    fn by_token(self: &Arc<Self>, token: &str) -> Option<AuthenticatedCaller> {
         if token.len() > TOKEN_BYTES_MAX {
             return None;
         }
@@ -102,11 +102,16 @@ impl Authentication {
         let grant = self.table.current().grants.get(&Credential::Token(sha256)).cloned()?;
         let is_same = matches!(&grant.credential, Credential::Token(own) if bool::from(own.ct_eq(&sha256)));
         let expires_millis = grant.expires_millis;
-        is_same.then(|| Known { grant, authentication: Arc::clone(self), expires_millis, verified_by: None })
+        is_same.then(|| AuthenticatedCaller {
+            grant,
+            authentication: Arc::clone(self),
+            expires_millis,
+            verified_by: None,
+        })
     }
 
-    /// Authenticates a certificate by its names. Returns none if they match no identity or several.
-    pub(super) fn by_certificate(self: &Arc<Self>, certificate: &ClientCertificate) -> Option<Known> {
+    /// Authenticates a certificate by its names. Returns `None` if they match no identity or several.
+    pub(super) fn by_certificate(self: &Arc<Self>, certificate: &ClientCertificate) -> Option<AuthenticatedCaller> {
         if self.is_expired(Some(certificate.expires_millis)) {
             return None;
         }
@@ -119,10 +124,10 @@ impl Authentication {
             return None;
         }
         let expires_millis = Some(certificate.expires_millis);
-        Some(Known { grant, authentication: Arc::clone(self), expires_millis, verified_by: None })
+        Some(AuthenticatedCaller { grant, authentication: Arc::clone(self), expires_millis, verified_by: None })
     }
 
-    async fn by_jwt(self: &Arc<Self>, token: &str) -> Result<Known, Refused> {
+    async fn by_jwt(self: &Arc<Self>, token: &str) -> Result<AuthenticatedCaller, Refused> {
         let jwt = Jwt::parse(token)?;
         let trusted = self.table.current().issuers.get(jwt.issuer()).cloned().ok_or(Refused::Issuer)?;
         if !trusted.issuer.algorithms.contains(&jwt.algorithm()) {
@@ -131,7 +136,7 @@ impl Authentication {
         let key = trusted.keys.key(jwt.kid(), jwt.algorithm()).await.ok_or(Refused::Key)?;
         let verified = jwt.verify(&trusted.issuer, &key, (self.clock)())?;
         let grant = self.table.current().of_jwt(&trusted.issuer, verified.subject).ok_or(Refused::Subject)?;
-        Ok(Known {
+        Ok(AuthenticatedCaller {
             grant,
             authentication: Arc::clone(self),
             expires_millis: Some(verified.expires_millis),
@@ -144,7 +149,7 @@ impl Authentication {
     }
 
     /// Whether a caller's credential is still accepted, with the same permissions.
-    pub(super) fn is_current(&self, known: &Known) -> bool {
+    pub(super) fn is_current(&self, known: &AuthenticatedCaller) -> bool {
         let table = self.table.current();
         !self.is_expired(known.expires_millis)
             && table.grants.get(&known.grant.credential).is_some_and(|now| now.allows_the_same(&known.grant))
@@ -207,7 +212,7 @@ impl Authentication {
         failed.collect()
     }
 
-    /// Why the current file is not used; none if it is used.
+    /// Why the current file is not used; `None` if it is used.
     pub(crate) fn failure(&self) -> Option<String> {
         self.table.failure()
     }

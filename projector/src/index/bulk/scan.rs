@@ -172,7 +172,7 @@ impl Scan<'_> {
         }
     }
 
-    /// The next records; none if the reader only passed offsets without a record.
+    /// The next records; `None` if the reader only passed offsets without a record.
     fn poll(&self, reader: &mut dyn Reader) -> Result<Vec<Delivery>, Error> {
         let Source { shared, partition, .. } = self.source;
         let (executor, before) = (&shared.config.executor, reader.position(partition));

@@ -87,7 +87,7 @@ struct SegmentReader {
 }
 
 impl SegmentReader {
-    /// Opens a segment at its first entry; none if it is empty.
+    /// Opens a segment at its first entry; `None` if it is empty.
     fn open(path: PathBuf) -> Result<Option<Self>, Error> {
         let file = File::open(&path).map_err(|source| temporary(&path, source))?;
         let mut reader = Self { path, file, block: Vec::new(), key: 0..0, value: 0..0 };

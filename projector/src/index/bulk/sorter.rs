@@ -167,7 +167,7 @@ impl InMemory {
         self.form_key();
     }
 
-    /// Removes the entries and keeps their memory. Allocating it anew for each segment would take a tenth of a build,
+    /// Removes the entries and keeps their memory. Allocating it again for each segment would take a tenth of a build,
     /// because the system clears its pages.
     fn emptied(mut self) -> Collected {
         self.values.clear();
@@ -196,7 +196,7 @@ pub(super) enum Sorted {
 }
 
 impl Sorted {
-    /// The current entry, key and value; none after the last one.
+    /// The current entry, key and value; `None` after the last one.
     pub(super) fn entry(&self) -> Option<(&[u8], &[u8])> {
         match self {
             Self::Memory(sorted) => sorted.entry(),

@@ -24,7 +24,7 @@ pub struct Shows<'a> {
     pub proofs: Option<&'a Proofs>,
 }
 
-/// The index with this name, as `verify` prints it; none if its rows do not each belong to a run.
+/// The index with this name, as `verify` prints it; `None` if its rows do not each belong to a run.
 pub fn index(name: &str) -> Option<Index> {
     followed().find(|index| index.name == name)
 }
@@ -94,7 +94,7 @@ fn record(key: &[u8], row: &[u8], shows: Shows<'_>) -> Result<Value, Error> {
         "payload_type": body.facts.payload_type,
         "epoch": place.writer_epoch,
         "timestamp": time(place.timestamp_millis),
-        "payload": timeline::shown(&record.payload, body.privacy, shows.place, timeline::Show::Masked)?.to_value(),
+        "payload": timeline::masked_payload(&record.payload, body.privacy, shows.place, timeline::Show::Masked)?.to_value(),
     });
     if let Some(decided) = shows.proofs.and_then(|proofs| proofs.check(&record)) {
         if let Some(principal) = decided.principal {

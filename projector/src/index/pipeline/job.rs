@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_is_not_delivered_in_time_is_not_taken_for_lost() {
+    fn a_record_that_is_delivered_late_does_not_count_as_lost() {
         let log = MemoryLog::new(1);
         append(&log, "first");
         log.hold(ZERO);

@@ -42,7 +42,7 @@ enum Reading {
     Closed,
 }
 
-/// What a worker does with the partition.
+/// Whether the partition waits for a worker, or one runs its job.
 #[derive(Clone, Copy, Debug)]
 enum WorkState {
     Idle,

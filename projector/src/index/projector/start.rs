@@ -91,7 +91,7 @@ async fn check_against_log(
         return stop(
             StopKind::LogDiverged,
             format!(
-                "the index ends at offset {}, the log already at {}: this is another log, or one that lost its end",
+                "the index ends at offset {}, the log already at {}: this is another log, or the log lost its end",
                 fold.next, bounds.end
             ),
         );
@@ -122,13 +122,13 @@ async fn check_against_log(
         None if !is_read => {
             let waited = humantime::format_duration(FIRST_READ);
             let place = format!("topic {topic}, partition {partition}, offset {}", last.offset);
-            let message = format!("timed out after {waited} reading {place}, where the index ends; retry");
+            let message = format!("timed out after {waited} reading {place}, at the end of the index; retry");
             let position = Position { topic, partition, offset: last.offset, index: 0 };
             Err(Error::new(ErrorKind::Unavailable, message).at(&position))
         }
         _ => stop(
             StopKind::LogDiverged,
-            format!("the record at offset {} is not the one that the index was built from", last.offset),
+            format!("the record at offset {} differs from the record that the index was built from", last.offset),
         ),
     }
 }

@@ -245,7 +245,7 @@ struct MessageReader<'a, R> {
 }
 
 impl<R: Rows> MessageReader<'_, R> {
-    /// The checkpoint in the record at an offset and index, fetched if it is stored; none if it was dropped.
+    /// The checkpoint in the record at an offset and index, fetched if it is stored; `None` if it was dropped.
     fn checkpoint(&self, at: (Offset, u32)) -> Result<OrLost<Option<LoopCheckpoint>>, Error> {
         let Some(record) = super::record(self.rows, self.horizons, self.run_id, at)? else { return Ok(Ok(None)) };
         let Content::Available(payload) = record.payload else { return Ok(Ok(None)) };
@@ -256,7 +256,7 @@ impl<R: Rows> MessageReader<'_, R> {
         })
     }
 
-    /// The text of a message; none if no record has it, or if it was dropped.
+    /// The text of a message; `None` if no record has it, or if it was dropped.
     fn text(&mut self, row: MessageRow) -> Result<OrLost<Option<Json>>, Error> {
         let MessageRow { text, held, offset, logged_at_millis, .. } = row;
         if self.horizons.dropped_by(LOOP_CHECKPOINT, offset, logged_at_millis).is_some() {

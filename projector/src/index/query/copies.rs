@@ -6,7 +6,7 @@
 //!   copy             turn 1                       host payload 2 · checkpoint, covers 2
 //! ```
 //!
-//! A copied record keeps its id, time and content. Copied records are numbered anew in their order, and numbers in their
+//! A copied record keeps its id, time and content. Copied records are numbered again in their order, and numbers in their
 //! payloads are translated.
 
 use super::{Content, Order, Span, Stored, TopicPartition, missing_content};
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copied_prune_hides_what_it_hid_and_never_more() {
+    fn a_copied_prune_hides_the_same_checkpoints_and_no_others() {
         for covers in [&[1, 2, 3][..], &[2, 4, 6], &[2, 5, 6, 7], &[7], &[0, 9]] {
             for before in 0..12_u32 {
                 let plan = plan(&[2, 3, 7], covers);

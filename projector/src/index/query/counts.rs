@@ -18,7 +18,7 @@ pub const COUNT_MAX: u64 = 10_000;
 /// Counts of effects without a recorded end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PendingCounts {
-    /// Effects whose last starting process still has the run and has written to it recently.
+    /// Effects whose process (the last process that started them) still has the run and wrote to it recently.
     pub running: u64,
     /// The other effects: they wait for a decision, or for a process that runs them again.
     pub waiting: u64,
@@ -59,30 +59,31 @@ impl AddAssign for Counts {
 /// Counts the visible runs' rows of a partition as of `now`, milliseconds since the Unix epoch by the log's clock.
 /// Anomalies and dead letters are not stored by run, so their counts are 0 unless all runs are visible.
 ///
-/// Cost: two seeks for each prefix of visible run ids, and two more. At most [`COUNT_MAX`] steps and one more for each of
-/// the four lists. A get for each pending effect.
+/// Cost: two seeks for each prefix of visible run ids, and one seek each for anomalies and dead letters. At most
+/// [`COUNT_MAX`] + 1 steps for each of the four lists. A get for each pending effect.
 pub fn count<R: Rows>(rows: &R, visible: &Visible, now: i64) -> Result<Counts, Error> {
     let mut counts = Counts::default();
-    let mut of_effect = |run_id: RunId<&str>, key: &[u8], row: &[u8]| -> Result<(), store::Error> {
+    let mut count_effect = |run_id: RunId<&str>, key: &[u8], row: &[u8]| -> Result<(), store::Error> {
         let (row, run) = (store::decode::<EffectRow>(key, row)?, rows.get::<RunRow>(&runs::key(run_id))?);
-        let of_class = match row.class().0 {
+        let class_counts = match row.class().0 {
             Class::RetrySafe => &mut counts.retry_safe,
             Class::ReconcileRequired => &mut counts.reconcile_required,
         };
         *match run.map_or(PendingState::Waiting, |run| state(&run, &row, now)) {
-            PendingState::Running => &mut of_class.running,
-            PendingState::Waiting => &mut of_class.waiting,
+            PendingState::Running => &mut class_counts.running,
+            PendingState::Waiting => &mut class_counts.waiting,
         } += 1;
         Ok(())
     };
-    let (mut left, mut left_ended) = (COUNT_MAX, COUNT_MAX);
+    let (mut remaining, mut remaining_ended) = (COUNT_MAX, COUNT_MAX);
     let mut contradicted = 0;
     for prefix in visible.prefixes("") {
         let visible_run = |key: &[u8]| Parts::new(key).id::<RunId>().filter(|run_id| visible.contains(run_id.borrow()));
-        left -= scan_up_to(rows, &effects::prefix(false).text_prefix(&prefix), left, |key, row| {
-            visible_run(key).map_or(Ok(()), |run_id| of_effect(run_id.borrow(), key, row))
+        remaining -= scan_up_to(rows, &effects::prefix(false).text_prefix(&prefix), remaining, |key, row| {
+            visible_run(key).map_or(Ok(()), |run_id| count_effect(run_id.borrow(), key, row))
         })?;
-        left_ended -= scan_up_to(rows, &effects::all_contradicted().text_prefix(&prefix), left_ended, |key, _| {
+        let ended = effects::all_contradicted().text_prefix(&prefix);
+        remaining_ended -= scan_up_to(rows, &ended, remaining_ended, |key, _| {
             contradicted += u64::from(visible_run(key).is_some());
             Ok(())
         })?;

@@ -2,7 +2,7 @@
 
 use super::{
     Content, Order, Span, TopicPartition,
-    timeline::{BYTES_MAX, Budget, Show, arguments, shown},
+    timeline::{BYTES_MAX, Budget, Show, arguments, masked_payload},
     visible::Visible,
 };
 use crate::index::{
@@ -368,7 +368,7 @@ impl ShownEvidence<'_> {
             epoch: Some(record.place.writer_epoch),
             writer_id: Some(record.place.writer_id),
             adoptable,
-            payload: Some(shown(&record.payload, record.body.privacy, self.place, self.show)?),
+            payload: Some(masked_payload(&record.payload, record.body.privacy, self.place, self.show)?),
             missing_content,
         })
     }

@@ -79,7 +79,8 @@ impl Filter {
             (None, Some(family), Some(kind)) => Ok(events::of_kind(family, kind)),
             (None, Some(family), None) => Ok(events::of_family(family)),
             _ => {
-                let message = "events are found by run, family, family and kind, subject, related, correlation or tag";
+                let message =
+                    "a query of events needs run, family, family and kind, subject, related, correlation or tag";
                 Err(Error::new(ErrorKind::Usage, message))
             }
         }
@@ -229,7 +230,7 @@ fn record<R: Rows>(rows: &R, visible: &Visible, key: &[u8], row: &[u8]) -> Resul
         return Ok(None);
     }
     let row: Option<RecordRow> = rows.get(&store::records::key(run_id.borrow(), offset, index))?;
-    let row = row.ok_or_else(|| damaged("it names a record that is not there"))?;
+    let row = row.ok_or_else(|| damaged("it names a record that does not exist"))?;
     Ok(Some((run_id, (offset, index), row)))
 }
 
@@ -283,7 +284,7 @@ mod tests {
         assert!(refused.contains("run run-7 at offset 9, index 2"), "{refused}");
         let refused = query_rows(&tagged, &[(of_tag.bytes(), run.to_owned().to_bytes())]).unwrap_err();
         let key = runlog_schemas::datum::hex(of_tag.bytes());
-        assert!(refused.contains(&key) && refused.contains("not there"), "{refused}");
+        assert!(refused.contains(&key) && refused.contains("does not exist"), "{refused}");
         let short = events::of_tag("t").u32(1);
         let refused = query_rows(&tagged, &[(short.bytes(), run.to_owned().to_bytes())]).unwrap_err();
         assert!(refused.contains(&runlog_schemas::datum::hex(short.bytes())), "{refused}");

@@ -57,7 +57,7 @@ pub fn family(name: &str) -> Result<Family, Error> {
     })
 }
 
-/// A page of a run's facts that are valid at a time; none for a run without applied records.
+/// A page of a run's facts that are valid at a time; `None` for a run without applied records.
 ///
 /// Cost: two gets, then [`valid_at`].
 pub fn page<R: Rows>(

@@ -19,8 +19,9 @@ use runlog_schemas::{
 };
 use std::ops::ControlFlow;
 
-/// Occurrence `occurrence` (from 1; none: the last) of a fingerprint. The answer lists missing and dropped content; its
-/// status does not depend on content.
+/// Looks up a call by its fingerprint: the call number `occurrence`, from 1, or the last call if `None`. The answer lists
+/// content that is missing in the content store, and content that a retention horizon dropped. Its status does not depend
+/// on content.
 ///
 /// Cost: four gets, one per record whose content is returned, and one more for an adopted result.
 pub fn get<R: Rows>(
@@ -55,7 +56,7 @@ pub fn by_request<R: Rows>(
     Ok(Some(answer))
 }
 
-/// The call with this key, which is its tool's: the first request of the key. The seek of the key, and the cost of a call.
+/// Looks up a tool's first call with an idempotency key. Cost: one seek, and the cost of [`by_request`].
 pub fn by_key<R: Rows>(
     rows: &R,
     contents: &Contents,
@@ -122,10 +123,10 @@ impl<R: Rows> Fill<'_, R> {
         let facts = &record.body.facts;
         // The facts name the decision even if its content was dropped.
         if facts.payload_type == PayloadType::EffectResolution && facts.status.as_deref() == Some("adopt") {
-            return self.adopted(facts, answer);
+            return self.fill_adopted_result(facts, answer);
         }
         if let Some(payload) = self.payload(record, ended, answer) {
-            outcome(payload, answer);
+            fill_result(payload, answer);
         }
         Ok(())
     }
@@ -134,7 +135,7 @@ impl<R: Rows> Fill<'_, R> {
         super::record(self.rows, &self.horizons, self.run_id, at)
     }
 
-    /// A record's payload; none if it is missing or dropped, which is then noted in the answer.
+    /// A record's payload. If it is missing or dropped, notes that in the answer and returns `None`.
     fn payload(&self, record: Stored, at: (Offset, u32), answer: &mut Lookup) -> Option<Payload> {
         answer.dropped.extend(record.dropped(self.place, at));
         match record.payload {
@@ -160,7 +161,7 @@ impl<R: Rows> Fill<'_, R> {
     }
 
     /// Fills in the result of the adopted evidence.
-    fn adopted(&self, decision: &Facts, answer: &mut Lookup) -> Result<(), Error> {
+    fn fill_adopted_result(&self, decision: &Facts, answer: &mut Lookup) -> Result<(), Error> {
         let effect: Option<EffectRow> =
             self.rows.get(&store::effects::ended(self.run_id, EffectKind::ToolCall, self.id))?;
         let Some(evidence) = effect.as_ref().and_then(|effect| effect.adopted_by(decision)) else { return Ok(()) };
@@ -173,14 +174,14 @@ impl<R: Rows> Fill<'_, R> {
         }
         let Ok(payload) = record.payload() else { return Ok(()) };
         if let Some(payload) = self.open(evidence.record_id.borrow(), at, payload, answer) {
-            outcome(payload, answer);
+            fill_result(payload, answer);
         }
         Ok(())
     }
 }
 
 /// Fills in the result of the record that ended the call.
-fn outcome(payload: Payload, answer: &mut Lookup) {
+fn fill_result(payload: Payload, answer: &mut Lookup) {
     match payload {
         Payload::ToolCallCompleted(done) => answer.result = done.result,
         Payload::ToolCallFailed(failed) => {

@@ -14,7 +14,7 @@ use runlog_schemas::{answer::Standing, id::RunId, judge::lifecycle::write_back_o
 /// A page: its items with their runs, and the next page's cursor.
 type Page = (Vec<(RunId, Standing)>, Option<Vec<u8>>);
 
-/// A page of the open (or ended) objects of a run or of all runs, in key order: one seek, a step each.
+/// A page of the open or ended objects of a run or of all runs, in key order. Cost: one seek, and a step per object.
 pub fn page<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,
@@ -35,7 +35,7 @@ pub fn page<R: Rows>(
     })
 }
 
-/// The index with this name; none if it has no such objects.
+/// The index with this name, if it lists objects with a lifecycle.
 pub fn index(name: &str) -> Option<Index> {
     INDICES.into_iter().find(|index| index.name == name && index.lifecycle.is_some())
 }

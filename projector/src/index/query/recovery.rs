@@ -47,7 +47,7 @@ pub const PENDING_MAX: usize = 1000;
 
 type Cursor = Option<Vec<u8>>;
 
-/// The state to resume a run from; none for a run without applied records.
+/// The state to resume a run from; `None` for a run without applied records.
 ///
 /// Cost: one get for the run, a seek to its last anomaly, and the checkpoint's seek. In addition:
 ///
@@ -224,7 +224,7 @@ impl<'a> PageState<'a> {
         Self { cursor, from, next: None }
     }
 
-    /// The cursor to read a list from; none if the page does not include it.
+    /// The cursor to read a list from; `None` if the page does not include it.
     fn cursor_of(&self, list: Index) -> Option<Option<&'a [u8]>> {
         let at = ORDER.iter().position(|each| *each == list)?;
         (self.next.is_none() && at >= self.from).then(|| self.cursor.filter(|_| at == self.from))

@@ -284,7 +284,7 @@ fn lines(
         }
         let is_complete = show == Show::Whole && missing.is_none() && line.unreadable.is_none();
         line.missing_content = missing;
-        line.record = if is_complete { whole(record)? } else { None };
+        line.record = if is_complete { whole_record(record)? } else { None };
         records.push(line);
         if brought >= bytes_max && page.peek().is_some() {
             next = Some(key);
@@ -337,7 +337,7 @@ fn line(
         epoch: place.writer_epoch,
         timestamp: time(place.timestamp_millis),
         logged_at: None,
-        payload: shown(&record.payload, record.body.privacy, at, show)?,
+        payload: masked_payload(&record.payload, record.body.privacy, at, show)?,
         principal: None,
         principal_verified: None,
         missing_content: None,
@@ -355,8 +355,8 @@ fn unreadable(content: &Content<Payload>) -> Option<String> {
     }
 }
 
-/// The whole record as JSON; none if its content was dropped.
-fn whole(Stored { place, body, payload }: Stored) -> Result<Option<Json>, Error> {
+/// The whole record as JSON; `None` if its content was dropped.
+fn whole_record(Stored { place, body, payload }: Stored) -> Result<Option<Json>, Error> {
     let Content::Available(payload) = payload else { return Ok(None) };
     let json = Json::of(&JournalRecord { place, body, payload });
     json.map(Some).map_err(|error| {
@@ -380,7 +380,7 @@ const CONTENT: [&str; 10] = [
 
 /// A record's payload as JSON, masked as `show` says. The horizon's position replaces dropped content; the reason replaces
 /// content that nests too deep.
-pub(crate) fn shown(
+pub(crate) fn masked_payload(
     content: &Content<Payload>,
     privacy: PrivacyClass,
     at: TopicPartition<'_>,
@@ -404,19 +404,19 @@ fn is_masked(privacy: PrivacyClass, show: Show) -> bool {
     }
 }
 
-/// The arguments of a tool call's request, masked as `show` says; none for a request without arguments, or for another
+/// The arguments of a tool call's request, masked as `show` says; `None` for a request without arguments, or for another
 /// request. Dropped content and content that nests too deep are replaced as by [`shown`], stored content by its claim
 /// check.
 pub(crate) fn arguments(request: &Stored, at: TopicPartition<'_>, show: Show) -> Result<Option<Json>, Error> {
     let (content, privacy) = (&request.payload, request.body.privacy);
     let Content::Available(payload @ Payload::ToolCallRequested(call)) = content else {
         let is_call = request.body.facts.payload_type == PayloadType::ToolCallRequested;
-        return is_call.then(|| shown(content, privacy, at, show)).transpose();
+        return is_call.then(|| masked_payload(content, privacy, at, show)).transpose();
     };
     match &call.arguments {
         None => Ok(None),
         Some(_) if is_masked(privacy, show) => Ok(Some(masked(privacy).into())),
-        Some(_) if depth::check_payload(payload).is_err() => shown(content, privacy, at, show).map(Some),
+        Some(_) if depth::check_payload(payload).is_err() => masked_payload(content, privacy, at, show).map(Some),
         Some(arguments) => Ok(Some(arguments.clone())),
     }
 }

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_reaches_no_look_alike() {
+    fn a_pattern_matches_no_similar_run_id() {
         let acme = visible(&["acme/*", "acme"]);
         for own in ["acme", "acme/", "acme/1", "acme/../x", "acme/é"] {
             assert!(acme.contains(run(own)), "{own}");

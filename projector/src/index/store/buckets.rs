@@ -1,13 +1,13 @@
 //! Buckets of offsets. On disk, the keys of lists that grow with the log begin with a range of offsets.
 //!
 //! ```text
-//!   a key                     index, family | what is listed | offset | record's index
-//!   column family `events`    bucket | index, family | what is listed | offset | record's index ──▶ row
+//!   a key                     index, family | list | offset | record's index
+//!   column family `events`    bucket | index, family | list | offset | record's index ──▶ row
 //! ```
 //!
-//! A list's new rows are at its end. With many lists, every new table would overlap all older ones. With the bucket first,
-//! it overlaps only the tables of the last bucket or two. A list is read bucket by bucket, with a seek for each, also for
-//! buckets without rows of the list.
+//! The list in a key is a text such as a tag. New rows are at the end of each list, so without buckets every new table file
+//! would overlap all older table files. With the bucket first, it overlaps only the table files of the last one or two
+//! buckets. A list is read bucket by bucket, with one seek per bucket, also for buckets without rows of the list.
 
 use super::{events, index::Index, key::text_end, numbers::put_number};
 use std::borrow::Cow;
@@ -22,12 +22,12 @@ const SUFFIX_BYTES: usize = OFFSET_BYTES + 4;
 /// The index whose rows are stored by bucket: all its keys end with an offset and a record's index.
 const BUCKETED: Index = events::INDEX;
 
-/// Whether a key's row, or all rows with this prefix, are stored by bucket.
+/// Whether rows with this key, or with this prefix of a key, are stored by bucket.
 pub(super) fn is_bucketed(key: &[u8]) -> bool {
     key.first() == Some(&BUCKETED.byte)
 }
 
-/// The bucket of the least offset that `suffix` may begin: the bytes after the list in a key.
+/// The bucket of the least offset that begins with `suffix`, the bytes of a key after its list.
 pub(super) fn bucket_of(suffix: &[u8]) -> u64 {
     let mut offset = [0; OFFSET_BYTES];
     let count = suffix.len().min(OFFSET_BYTES);
@@ -35,7 +35,7 @@ pub(super) fn bucket_of(suffix: &[u8]) -> u64 {
     u64::from_be_bytes(offset) >> BUCKET_BITS
 }
 
-/// The list of a key, with its index and family; none for a key that no bucketed family has.
+/// The list of a key, with its index and family; `None` for a key that no bucketed family has.
 pub(super) fn list_of(key: &[u8]) -> Option<&[u8]> {
     let family = BUCKETED.family_of(key)?;
     let texts = family.key.len().checked_sub(2)?;
@@ -63,7 +63,7 @@ pub(crate) fn sort_key(key: &[u8]) -> Cow<'_, [u8]> {
     if !is_bucketed(key) {
         return key.into();
     }
-    let mut sorted = vec![MARK];
+    let mut sorted = vec![BUCKETED_MARK];
     put_key(key, &mut sorted);
     sorted.into()
 }
@@ -71,13 +71,13 @@ pub(crate) fn sort_key(key: &[u8]) -> Cow<'_, [u8]> {
 /// The row's own key, from its [`sort_key`].
 pub(crate) fn sorted_key(key: &[u8]) -> &[u8] {
     match key {
-        [MARK, length, rest @ ..] => rest.get(usize::from(*length)..).unwrap_or_default(),
+        [BUCKETED_MARK, length, rest @ ..] => rest.get(usize::from(*length)..).unwrap_or_default(),
         key => key,
     }
 }
 
-/// No index has this byte.
-const MARK: u8 = u8::MAX;
+/// The first byte of the sort key of a bucketed row. No index has this byte.
+const BUCKETED_MARK: u8 = u8::MAX;
 
 #[cfg(test)]
 mod tests {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_listed_ends_before_the_offset_whatever_bytes_it_has() {
+    fn a_list_ends_before_the_offset_for_texts_of_any_bytes() {
         let at = |list: Key| events::key(list, Offset::from(1 << 20), 7);
         for list in [
             events::of_kind("a\0\u{1}", "\0"),

@@ -190,7 +190,7 @@ datum!(ArrayRow { messages, bytes, pages });
 pub struct MessageRow {
     /// Bytes of the messages before it in the array.
     pub bytes_before: u64,
-    /// Its text; none if it is in the content store, or if the record's text does not match its facts.
+    /// Its text; `None` if it is in the content store, or if the record's text does not match its facts.
     #[serde(skip)]
     pub text: Option<Json>,
     /// Set if the record's payload, and so this text, is in the content store.

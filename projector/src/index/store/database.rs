@@ -215,7 +215,7 @@ impl Database {
         Ok(*next.insert(last.map_or(0, |(number, _)| number + 1)))
     }
 
-    /// A run's number; none if it has no rows by number. At most one get.
+    /// A run's number; `None` if it has no rows by number. At most one get.
     fn number(&self, run: &[u8], tier: ReadTier) -> Result<Option<u64>, Error> {
         if let Some(number) = self.numbers.cached(run) {
             return Ok(Some(number));

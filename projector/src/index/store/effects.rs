@@ -99,13 +99,13 @@ pub struct EffectRow {
     pub kind: EffectKind,
     /// The tool; the kind of a contract's effect; empty for a delivery.
     pub tool_name: String,
-    /// The call's fingerprint; none for an effect that is not a Runlog tool call.
+    /// The call's fingerprint; `None` for an effect that is not a Runlog tool call.
     pub fingerprint: Option<Fingerprint>,
     /// The number of the request among the requests with the fingerprint, from 1; 0 without a fingerprint.
     pub occurrence: u32,
     /// Its status: `pending`, or the state of its lifecycle.
     pub status: OrOther<LifecycleStatus>,
-    /// The payload hash of the record that set the status; none for calls, whose own rows have it.
+    /// The payload hash of the record that set the status; `None` for calls, whose own rows have it.
     pub set_by: Option<Sha256>,
     /// The idempotency key of its request.
     pub idempotency_key: Option<String>,
@@ -137,7 +137,7 @@ pub struct EffectRow {
     /// Refused results, oldest first.
     pub evidence: Vec<EvidenceRow>,
     /// Number of records applied to it or stored as its evidence. Includes its request, its decisions and evicted evidence,
-    /// but not evidence under the id of other kept evidence. A decision made at a smaller revision is refused.
+    /// but not evidence under the id of other kept evidence. A decision based on a smaller revision is refused.
     pub revision: u64,
     /// The content hash of the newest record that was applied to it or stored as its evidence. After a record that a skip voids or
     /// displaces, the hash that [`ContentHash::skipped`] derives from it.
@@ -200,7 +200,7 @@ impl EffectRow {
         judge::class(has_key, self.cleared, self.repeatable)
     }
 
-    /// The epoch that last started a tool call which must be decided before it runs again; none for other effects.
+    /// The epoch that last started a tool call which must be decided before it runs again; `None` for other effects.
     pub fn undecided_since(&self) -> Option<Epoch> {
         let undecided = self.kind == EffectKind::ToolCall && self.class().0 == Class::ReconcileRequired;
         undecided.then_some(self.last_started_in)

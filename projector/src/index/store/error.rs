@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 pub enum Error {
     /// The disk is full. Committed rows remain. RocksDB resumes by itself some seconds after the disk has space for a
     /// memtable.
-    #[error("the disk under the index store in {dir} is full; make room, more than 24 MiB, and it resumes by itself")]
+    #[error("the disk under the index store in {dir} is full; free space, more than 24 MiB, and it resumes by itself")]
     Full {
         /// The database's folder.
         dir: PathBuf,

@@ -9,7 +9,7 @@ use runlog_schemas::{datum, id::Offset};
 /// The index.
 pub const INDEX: Index = Index::new(20, "horizons", &[]);
 
-/// The row (`Vec<HorizonRow>`); none if the partition has no horizon.
+/// The row (`Vec<HorizonRow>`); `None` if the partition has no horizon.
 pub fn key() -> Key {
     Key::new(INDEX, 0)
 }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_horizons_those_stay_that_take_something_away_that_no_other_does() {
+    fn a_horizon_stays_if_no_other_horizon_covers_its_deletions() {
         let mut all = Horizons::default();
         for (family, offset, until) in [("a", 10, 50), ("b", 20, 90), ("a", 30, 50), ("a", 40, 20), ("a", 50, 20)] {
             all.add(horizon(family, offset, until));

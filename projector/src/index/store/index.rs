@@ -100,7 +100,7 @@ pub enum KeyPart {
     U32(&'static str),
     /// A SHA-256 hash.
     Hash(&'static str),
-    /// A byte that encodes a word; the function returns none for an unknown byte.
+    /// A byte that encodes a word; the function returns `None` for an unknown byte.
     Word(&'static str, fn(u8) -> Option<&'static str>),
 }
 

@@ -39,7 +39,7 @@ const _: () = {
     }
 };
 
-/// The index of a key; none for `meta` and for unknown index bytes.
+/// The index of a key; `None` for `meta` and for unknown index bytes.
 pub fn index_of(key: &[u8]) -> Option<Index> {
     INDICES.into_iter().find(|index| Some(&index.byte) == key.first())
 }

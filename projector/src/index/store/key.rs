@@ -105,7 +105,7 @@ impl Key {
     }
 }
 
-/// The end of the string that begins at `at` in a key, its terminator included; none if it does not end.
+/// The end of the string that begins at `at` in a key, its terminator included; `None` if it does not end.
 pub(crate) fn text_end(key: &[u8], mut at: usize) -> Option<usize> {
     // Within a string, 00 is followed by FF.
     loop {
@@ -125,7 +125,7 @@ pub(crate) fn beginning(key: &[u8]) -> u128 {
     u128::from_be_bytes(bytes)
 }
 
-/// Reads a key's parts. Each method returns none if the key does not have that part.
+/// Reads a key's parts. Each method returns `None` if the key does not have that part.
 #[derive(Clone, Debug)]
 pub struct Parts<'a>(&'a [u8]);
 

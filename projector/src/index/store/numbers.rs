@@ -135,7 +135,7 @@ pub(super) fn by_number(number: u64) -> Vec<u8> {
 /// The numbers that a database returns without a read from disk.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
-    /// The next run's number; none while the database may contain rows of incompletely added tables. The lock is held
+    /// The next run's number; `None` while the database may contain rows of incompletely added tables. The lock is held
     /// during writes.
     next: Mutex<Option<u64>>,
     cache: Mutex<NumberCache>,
@@ -196,7 +196,7 @@ mod tests {
     use runlog_schemas::id::{Offset, RunId};
 
     #[test]
-    fn numbers_are_in_order_and_none_is_the_beginning_of_another() {
+    fn encoded_numbers_keep_their_order_and_no_number_is_a_prefix_of_another() {
         let numbers = [0, 1, 9, 255, 256, 257, 65_535, 65_536, 1 << 40, u64::MAX - 1, u64::MAX];
         let written = numbers.map(|number| {
             let mut bytes = Vec::new();

@@ -77,7 +77,7 @@ struct OnDiskRow<'r> {
 }
 
 impl<'r> OnDisk<'r> {
-    /// Encodes rows; a row without a value is deleted. `number` finds or assigns a run's number. It returns none for a row
+    /// Encodes rows; a row without a value is deleted. `number` finds or assigns a run's number. It returns `None` for a row
     /// to delete, if its run has no number.
     pub(super) fn encode(
         rows: impl Iterator<Item = (&'r [u8], Option<&'r [u8]>)>,

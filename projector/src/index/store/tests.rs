@@ -66,7 +66,7 @@ fn reached(store: &Store) -> u32 {
 }
 
 #[test]
-fn a_crash_takes_the_last_commits_and_nothing_else() {
+fn a_crash_loses_only_the_last_commits() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(&folder.path().join("store"));
     let mut left = Vec::new();
@@ -170,7 +170,7 @@ fn a_cached_view_gives_a_bounded_number_of_rows() {
 }
 
 #[test]
-fn a_cached_view_says_that_a_row_is_not_in_memory_and_never_that_there_is_none() {
+fn a_cached_view_never_reports_an_uncached_row_as_absent() {
     let folder = tempfile::tempdir().expect("a folder");
     // The cache can hold all rows.
     let open = || Store::open(folder.path(), &Budget::new(32 * BYTES)).expect("there is room");

@@ -47,7 +47,7 @@ fn records(batch: &mut JournalRecord) -> &mut Vec<JournalRecord> {
 }
 
 #[test]
-fn the_records_of_a_batch_are_judged_in_order_each_behind_those_before_it() {
+fn each_record_of_a_batch_is_judged_after_its_predecessors() {
     let mut run = Run::claimed("a");
     let payloads = vec![request().into(), completed("b/0", 1).into(), completed("b/0", 1).into()];
     let (writer_seq, journal_seq) = run.numbers();
@@ -72,7 +72,7 @@ fn one_refusal_refuses_all_with_its_reason_and_consumes_the_numbers_of_all() {
         assert_eq!(run.calls, before.calls, "no record of a refused batch is visible");
         assert_eq!((run.head.records, run.head.hash), (before.head.records, before.head.hash));
         let seen = &run.seen["b"][0];
-        assert_eq!((seen.index, seen.refused), (1, Some(reason)), "the one at fault is named");
+        assert_eq!((seen.index, seen.refused), (1, Some(reason)), "the refused record is named");
         assert!(!run.seen.contains_key("b/0"));
         assert_eq!(run.numbers(), (before.numbers().0 + 3, before.numbers().1 + 2 + numbered));
         assert_eq!(run.add("b/0", completed("call", 1)), Applied, "its records can be sent alone");
@@ -93,7 +93,7 @@ fn a_batch_that_is_numbered_after_a_refused_batch_is_applied() {
 }
 
 #[test]
-fn a_batch_that_is_none_is_refused_as_one_and_consumes_as_many_numbers_as_it_has_records() {
+fn a_malformed_batch_is_refused_and_consumes_a_number_per_record() {
     type Change = fn(&mut JournalRecord);
     let changes: [(&str, Change, u64); 10] = [
         ("empty", |batch| records(batch).clear(), 1),
@@ -235,7 +235,7 @@ fn payloads() -> impl Strategy<Value = Vec<Payload>> {
 
 proptest! {
     #[test]
-    fn a_batch_leaves_what_its_records_leave_one_by_one_or_nothing(payloads in payloads()) {
+    fn a_batch_has_the_effect_of_its_records_one_by_one_or_no_effect(payloads in payloads()) {
         let mut alone = Run::claimed("a");
         let mut whole = alone.clone();
         let (mut batch, before) = (whole.next_batch("b", payloads), whole.clone());

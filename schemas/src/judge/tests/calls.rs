@@ -26,7 +26,7 @@ fn a_call_ends_once_and_for_good() {
 }
 
 #[test]
-fn the_same_completion_again_changes_nothing_and_is_no_fault() {
+fn the_same_completion_again_is_no_anomaly() {
     let mut run = Run::claimed("a");
     run.add("end", completed("call", 1));
     let (writer_seq, journal_seq) = run.next();

@@ -9,7 +9,7 @@ use crate::{
 use serde_json::{Value, json};
 
 #[test]
-fn a_checkpoint_covers_no_more_than_the_head_and_builds_on_what_was_applied() {
+fn a_checkpoint_covers_no_more_than_the_head_and_needs_an_applied_base() {
     let mut run = Run::claimed("a");
     let head = u32::try_from(run.head.next_journal_seq.get()).unwrap() - 1;
     assert_eq!(run.add("x1", checkpoint("c1", head + 1, None)), Refused(Reason::Checkpoint));
@@ -117,7 +117,7 @@ pub(super) fn of_contract(json: &Value) -> Payload {
 }
 
 #[test]
-fn a_contracts_checkpoint_covers_no_more_than_the_head_and_takes_no_loop_checkpoints_number() {
+fn a_contracts_checkpoint_covers_no_more_than_the_head_and_uses_no_loop_checkpoints_number() {
     let mut run = Run::claimed("a");
     let (_, journal_seq) = run.next();
     assert_eq!(run.add("c1", contracts(journal_seq.get())), Refused(Reason::Checkpoint), "it cannot cover itself");

@@ -19,7 +19,7 @@ fn a_run_starts_once() {
 }
 
 #[test]
-fn an_ended_run_takes_only_what_is_not_numbered_and_the_contracts_markers() {
+fn an_ended_run_accepts_only_unnumbered_records_and_the_contracts_markers() {
     for status in ["completed", "failed", "cancelled"] {
         let mut run = Run::claimed("a");
         assert_eq!(run.add("end", lifecycle(status)), Applied);

@@ -138,7 +138,7 @@ fn may_follow(family: Family, first: &str, second: &str) -> bool {
 }
 
 #[test]
-fn an_end_is_for_good_but_for_what_may_follow_it() {
+fn an_end_is_final_except_for_its_allowed_successors() {
     for (family, opened, ends) in ENDS {
         for first in ends {
             let mut base_run = Run::claimed("a");
@@ -163,7 +163,7 @@ fn an_end_is_for_good_but_for_what_may_follow_it() {
 }
 
 #[test]
-fn an_end_without_a_beginning_is_taken_since_it_contradicts_nothing() {
+fn an_end_without_a_beginning_is_accepted() {
     for (family, opened, ends) in ENDS {
         let mut run = Run::claimed("a");
         assert_eq!(run.say(family, "k", ends[0]), Applied, "{family:?}");
@@ -174,7 +174,7 @@ fn an_end_without_a_beginning_is_taken_since_it_contradicts_nothing() {
 }
 
 #[test]
-fn an_open_state_never_goes_back() {
+fn an_open_state_never_returns_to_an_earlier_state() {
     for (family, states) in [
         (Family::Effect, &["intent", "unknown"][..]),
         (Family::Tool, &["requested", "request_modified", "intent_recorded", "unknown", "recovery_required"]),
@@ -194,7 +194,7 @@ fn an_open_state_never_goes_back() {
 }
 
 #[test]
-fn a_word_that_nobody_here_knows_moves_nothing_and_breaks_nothing() {
+fn an_unknown_status_has_no_effect() {
     for (family, opened, ends) in ENDS {
         if family == Family::Proposal {
             continue; // Runlog's own: its words are closed.
@@ -231,7 +231,7 @@ fn a_result_and_a_response_of_an_approval_say_the_same_or_the_later_is_refused()
 }
 
 #[test]
-fn only_what_is_staged_is_committed_and_a_rejection_is_always_taken() {
+fn only_a_staged_write_back_is_committed_and_a_rejection_is_always_accepted() {
     let family = Family::WriteBack;
     let mut run = Run::claimed("a");
     assert_eq!(run.say(family, "0", "committed"), Refused(Reason::NotStaged));
@@ -261,7 +261,7 @@ fn only_what_is_staged_is_committed_and_a_rejection_is_always_taken() {
 }
 
 #[test]
-fn a_proposal_that_is_taken_back_says_nothing_of_where_it_stands() {
+fn a_retraction_does_not_change_the_state_of_a_proposal() {
     let mut run = Run::claimed("a");
     assert_eq!(run.say(Family::Proposal, "p", "denied"), Applied);
     let retracts = json!({ "validity": { "at": 5, "is_valid": false } });

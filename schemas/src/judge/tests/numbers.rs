@@ -16,7 +16,7 @@ fn a_writer_seq_beyond_the_next_is_a_gap_and_consumes_nothing() {
 }
 
 #[test]
-fn a_known_id_with_other_content_is_a_conflict_and_consumes_what_was_the_next() {
+fn a_known_id_with_other_content_is_a_conflict_and_consumes_the_next_number() {
     let mut run = Run::claimed("a");
     let (writer_seq, journal_seq) = run.next();
     assert_eq!(run.add("turn", user_turn("something else")), Refused(Reason::Conflict));

@@ -49,7 +49,7 @@ fn a_repeat_in_a_place_that_is_not_its_writers_consumes_nothing() {
 }
 
 #[test]
-fn a_repeat_of_what_was_refused_for_its_content_is_refused_the_same_way() {
+fn a_repeat_of_a_record_refused_for_its_content_is_refused_again() {
     let mut run = Run::claimed("a");
     let orphan = run.next_record("x", completed("nobody", 1));
     assert_eq!(run.take(&orphan), Refused(Reason::Transition));
@@ -62,7 +62,7 @@ fn a_repeat_of_what_was_refused_for_its_content_is_refused_the_same_way() {
 }
 
 #[test]
-fn what_was_refused_for_its_place_is_judged_anew() {
+fn a_record_refused_for_its_numbers_is_judged_again() {
     let mut run = Run::claimed("a");
     let record = run.next_record("x", user_turn("x"));
     let mut early = record.clone();

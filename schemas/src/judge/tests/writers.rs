@@ -59,7 +59,7 @@ fn a_claim_is_applied_at_the_next_epoch_only() {
 }
 
 #[test]
-fn of_two_claims_for_one_epoch_the_first_wins_and_the_other_is_fenced() {
+fn the_first_of_two_claims_for_one_epoch_wins_and_the_other_is_fenced() {
     let mut run = Run::default();
     assert_eq!(run.take(&claim("c-a", "a", 1)), Applied);
     assert_eq!(run.take(&claim("c-b", "b", 1)), Refused(Reason::Fenced));

@@ -65,7 +65,7 @@ impl sample::Choose for Every<'_> {
         self.next += 1;
         self.choices[self.next - 1].0
     }
-    fn there(&mut self) -> bool {
+    fn is_present(&mut self) -> bool {
         self.is_full
     }
     fn items(&mut self) -> usize {

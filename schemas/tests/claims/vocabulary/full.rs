@@ -35,7 +35,7 @@ pub(crate) fn records() -> Vec<(String, JournalRecord)> {
     records
 }
 
-/// A decision with the state that it was made at: the record of version 2.
+/// A decision with the state on which it was based: the record of version 2.
 pub(crate) fn decision() -> JournalRecord {
     let index = Payload::TYPES.iter().position(|tag| *tag == "effect_resolution").unwrap();
     let mut record = record(payloads().into_iter().nth(index).unwrap());
@@ -116,10 +116,10 @@ fn of_schema(index: usize, tag: &str) -> Vec<(String, JournalRecord)> {
     records
 }
 
-/// Whatever may be there is there, once; symbols and variants by the round.
+/// Includes every optional value, and one item in each list. `round` selects symbols and variants.
 struct Fullest {
     round: usize,
-    /// The most variants that anything had.
+    /// The largest number of variants of an enum so far.
     variants: usize,
     next: i64,
 }
@@ -133,7 +133,7 @@ impl sample::Choose for Fullest {
         // The variant for unknown values comes last.
         (self.round + 1) % count
     }
-    fn there(&mut self) -> bool {
+    fn is_present(&mut self) -> bool {
         true
     }
     fn items(&mut self) -> usize {
@@ -163,7 +163,7 @@ fn id<T: FromStr<Err = Illegal>>(text: &str) -> T {
     text.parse().unwrap()
 }
 
-/// A record with nothing in it that may be left out.
+/// A record without optional members.
 fn plain(payload: Payload) -> JournalRecord {
     let mut record = record_of("rec-1", payload);
     record.place.writer_id = id("writer-1");
@@ -178,7 +178,7 @@ fn some(text: &str) -> Option<String> {
     Some(text.to_owned())
 }
 
-/// The first of the union, by hand.
+/// The payload of the union's first branch, written by hand.
 fn payloads() -> [Payload; 11] {
     let request = ToolCallRequested {
         request_id: "req-1".into(),
@@ -299,7 +299,7 @@ fn entity() -> EntityRef {
 }
 
 fn record(payload: Payload) -> JournalRecord {
-    // What is stored was taken out of a whole record.
+    // A stored payload replaces the payload of a whole record.
     let (whole, stored) = match payload {
         Payload::StoredPayload(_) => (completed(), Some(payload)),
         payload => (payload, None),

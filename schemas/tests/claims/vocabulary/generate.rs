@@ -1,4 +1,4 @@
-//! Records of every shape that the vocabulary has, at random.
+//! Random records of every form in the vocabulary.
 
 use super::sample;
 use proptest::{collection::vec, option::of, prelude::*, sample::select};
@@ -26,13 +26,13 @@ fn text() -> BoxedStrategy<String> {
     prop_oneof![
         3 => vec(any::<char>(), 0..6).prop_map(String::from_iter),
         1 => Just(String::new()),
-        // Lengths whose encoding takes two bytes and three.
+        // Lengths whose encoding has two or three bytes.
         1 => (60_usize..9000).prop_map(|length| "ü".repeat(length)),
     ]
     .boxed()
 }
 
-/// An id of any kind, of every length that one may have.
+/// An id of any kind and any legal length.
 fn id<T: FromStr<Err: std::fmt::Debug> + std::fmt::Debug + 'static>() -> BoxedStrategy<T> {
     let text = prop_oneof![
         4 => vec(any::<char>(), 1..6).prop_map(String::from_iter),
@@ -51,13 +51,13 @@ fn number<T: TryFrom<u64, Error: std::fmt::Debug> + std::fmt::Debug + 'static>()
     long().prop_map(|number| number.try_into().unwrap()).boxed()
 }
 
-/// What an Avro long holds of a `u64`.
+/// A `u64` that an Avro long can contain.
 fn long() -> BoxedStrategy<u64> {
     let max = i64::MAX.cast_unsigned();
     prop_oneof![0..200_u64, 0..=max, Just(max), Just(63), Just(64)].boxed()
 }
 
-/// What an Avro int holds of a `u32`.
+/// A `u32` that an Avro int can contain.
 fn int() -> BoxedStrategy<u32> {
     let max = i32::MAX.cast_unsigned();
     prop_oneof![0..200_u32, 0..=max, Just(max)].boxed()
@@ -155,7 +155,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// A decision with the state that it was made at.
+    /// A decision with the state on which it was based.
     pub(crate) fn decision()(
         record_id in id(),
         revision in of(long()),
@@ -324,7 +324,7 @@ impl sample::Choose for Dice {
     fn variant(&mut self, _: &str, count: usize) -> usize {
         self.below(count)
     }
-    fn there(&mut self) -> bool {
+    fn is_present(&mut self) -> bool {
         self.below(2) == 1
     }
     fn items(&mut self) -> usize {
@@ -405,7 +405,7 @@ pub(crate) fn payload() -> impl Strategy<Value = Payload> {
 }
 
 prop_compose! {
-    /// A record as its bytes can be, whether it makes sense or not.
+    /// A record that the codec can encode, legal or not.
     pub(crate) fn record()(place in sequencing(), body in body(), payload in payload()) -> JournalRecord {
         JournalRecord { place, body, payload }
     }
@@ -420,7 +420,7 @@ fn plain() -> BoxedStrategy<JournalRecord> {
     as_written(record.boxed())
 }
 
-/// A record as a producer writes it: its kind and its facts are its payload's, and it belongs where its kind does.
+/// A record as a producer writes it: kind and facts follow from the payload, and run or partition from the kind.
 pub(crate) fn written() -> impl Strategy<Value = JournalRecord> {
     as_written(record().boxed())
 }

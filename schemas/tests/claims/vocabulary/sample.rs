@@ -1,23 +1,23 @@
-//! Bytes of any type that the schema has, made from the `.avsc` file and a source of choices alone.
+//! Bytes of any type in the schema, made from the `.avsc` file and a source of choices.
 
 use super::named::NAMED;
 use apache_avro::Schema;
 use runlog_schemas::datum::{put_bytes, put_long};
 use serde_json::{Value, json};
 
-/// Where the choices come from.
+/// A source of choices.
 pub(crate) trait Choose {
-    /// A symbol of the enum `name`, which has `count`.
+    /// A symbol of the enum `name`, which has `count` symbols.
     fn symbol(&mut self, name: &str, count: usize) -> usize;
     /// A branch of the record `name`, whose JSON is an enum with data; branch 0 is for unknown variants.
     fn variant(&mut self, name: &str, count: usize) -> usize;
     /// Whether an optional value is present.
-    fn there(&mut self) -> bool;
-    /// How many items an array has.
+    fn is_present(&mut self) -> bool;
+    /// The number of items in an array.
     fn items(&mut self) -> usize;
     /// Text for the field `name`.
     fn text(&mut self, name: &str) -> String;
-    /// What an Avro long holds, not negative.
+    /// A non-negative Avro long.
     fn long(&mut self) -> i64;
     /// JSON for the field `name`.
     fn json(&mut self, name: &str) -> Value;
@@ -42,10 +42,10 @@ fn branch(index: usize, out: &mut Vec<u8>) {
     put_long(index.try_into().unwrap(), out);
 }
 
-/// Appends a value of `schema`, which is the field `field`'s; `holds_json` where its strings do.
+/// Appends a value of `schema`, the schema of the field `field`. `holds_json`: its strings contain JSON.
 fn put(schema: &Schema, field: &str, holds_json: bool, from: &mut impl Choose, out: &mut Vec<u8>) {
     match NAMED.follow(schema) {
-        Schema::Boolean => out.push(from.there().into()),
+        Schema::Boolean => out.push(from.is_present().into()),
         Schema::Int => put_long(from.long() & i64::from(i32::MAX), out),
         Schema::Long => put_long(from.long(), out),
         // Numbers that no parser rounds.
@@ -63,7 +63,7 @@ fn put(schema: &Schema, field: &str, holds_json: bool, from: &mut impl Choose, o
             branch(0, out);
         }
         Schema::Union(union) => match union.variants() {
-            [Schema::Null, _] if !from.there() => branch(0, out),
+            [Schema::Null, _] if !from.is_present() => branch(0, out),
             [Schema::Null, some] => {
                 branch(1, out);
                 put(some, field, holds_json, from, out);

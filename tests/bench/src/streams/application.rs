@@ -79,13 +79,13 @@ pub(super) struct Application {
 
 /// A line of the process, with its time and the CPU time used so far.
 #[derive(Clone, Debug)]
-pub(super) struct Said {
+pub(super) struct OutputLine {
     pub(super) rest: String,
     at: Instant,
     cpu: Duration,
 }
 
-impl Said {
+impl OutputLine {
     /// The cost of `records` records from this line to `end`.
     pub(super) fn cost_until(&self, end: &Self, records: u64) -> Cost {
         Cost { records, wall: end.at - self.at, cpu: end.cpu.saturating_sub(self.cpu) }
@@ -94,14 +94,18 @@ impl Said {
 
 impl Application {
     /// Waits for a line that begins with a word.
-    pub(super) fn says(&self, word: &str) -> anyhow::Result<Said> {
+    pub(super) fn says(&self, word: &str) -> anyhow::Result<OutputLine> {
         let line = self.lines.recv_timeout(LONG).ok();
         let rest = line.as_deref().and_then(|line| line.strip_prefix(word));
         // Only the beginning: the first failure is the cause, and stack traces are long.
         let complaints =
             || fs::read_to_string(&self.complaints).unwrap_or_default().chars().take(2_000).collect::<String>();
         let rest = rest.with_context(|| format!("Streams printed {line:?} and not {word}: {}", complaints()))?;
-        Ok(Said { rest: rest.trim_start().to_owned(), at: Instant::now(), cpu: cpu(&self.child.id().to_string())? })
+        Ok(OutputLine {
+            rest: rest.trim_start().to_owned(),
+            at: Instant::now(),
+            cpu: cpu(&self.child.id().to_string())?,
+        })
     }
 
     /// Its peak resident memory, MiB.

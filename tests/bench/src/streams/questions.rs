@@ -39,7 +39,7 @@ enum Question {
 }
 
 impl Question {
-    /// The line that the application reads.
+    /// The line that the Kafka Streams application reads.
     fn line(&self) -> String {
         match self {
             Self::Call { run, fingerprint } => format!("calls\t{run}\t{fingerprint}"),
@@ -53,7 +53,7 @@ impl Question {
 #[derive(Debug)]
 pub(super) struct Journal {
     pub topic: KafkaConfig,
-    /// All records of the topic, including the records of partitions.
+    /// All records of the topic, including each partition's genesis record.
     pub records: u64,
     questions: Vec<Question>,
     /// A line for each question.
@@ -71,7 +71,7 @@ struct Filled {
 }
 
 impl Filled {
-    fn see(&mut self, record: &JournalRecord) {
+    fn add(&mut self, record: &JournalRecord) {
         let run = record.body.run_id.as_str();
         match &record.payload {
             Payload::RunLifecycle(life) if life.status == "started" => self.runs.push(run.to_owned()),
@@ -110,11 +110,11 @@ impl Filled {
 }
 
 impl Journal {
-    /// Fills a topic that has its genesis. Writes the file of questions to `dir`.
+    /// Fills a topic that contains only its genesis records. Writes the file of questions to `dir`.
     pub(super) async fn fill(topic: KafkaConfig, count: u64, dir: &Path) -> anyhow::Result<Self> {
         let mut filled = Filled::default();
         append_journal(&topic, 7, count, |record| {
-            filled.see(record);
+            filled.add(record);
             Ok(())
         })
         .await?;
@@ -145,7 +145,10 @@ impl Journal {
         let answered =
             |from: usize, count: usize| answers[from..from + count].iter().filter(|answer| answer.is_some()).count();
         let counts = [answered(0, CALLS), answered(CALLS, PENDING), answered(CALLS + PENDING, CHECKPOINTS)];
-        ensure!(counts[0] > CALLS / 2 && counts[1] > 0 && counts[2] > CHECKPOINTS / 2, "too few are found: {counts:?}");
+        ensure!(
+            counts[0] > CALLS / 2 && counts[1] > 0 && counts[2] > CHECKPOINTS / 2,
+            "too few questions have an answer: {counts:?}"
+        );
         Ok(answers)
     }
 

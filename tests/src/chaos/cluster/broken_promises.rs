@@ -235,7 +235,7 @@ impl Victim<'_> {
 /// Parts of the errors of a stop because the log lost records.
 const LOST: [&str; 3] = ["lost the record", "outside of the log", "lost records"];
 
-/// Parts of the errors of a stop because the topic is another one. The server may notice it by the topic id, by missing
+/// Parts of the errors of a stop because the topic was created again. The server may notice it by the topic id, by missing
 /// records, or at its start by the end offset.
 const RECREATED: [&str; 7] = [
     "deleted and created again",
@@ -244,5 +244,5 @@ const RECREATED: [&str; 7] = [
     LOST[2],
     "this is another log",
     "the index is of journal",
-    "not the one that the index was built from",
+    "differs from the record that the index was built from",
 ];

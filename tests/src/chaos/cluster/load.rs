@@ -76,7 +76,7 @@ fn spawn<F: Future<Output = anyhow::Result<Histories>>>(task: impl FnOnce() -> F
     thread::spawn(move || tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(task()))
 }
 
-/// What workers share.
+/// The shared state of the workers.
 #[derive(Debug)]
 struct World {
     folder: PathBuf,

@@ -20,7 +20,7 @@ use crate::random::Random;
 const CALLS_BETWEEN: u64 = 6;
 /// How long these calls may take.
 const LOAD_WAIT: Duration = Duration::from_secs(180);
-/// One of so many faults breaks Kafka's promise.
+/// One fault in this number breaks Kafka's promise.
 const BREACH_EVERY: usize = 20;
 
 /// An event of a run.

@@ -1,4 +1,4 @@
-//! Starts and kills servers, and brings them to each failpoint.
+//! Starts and kills servers, and makes them reach each failpoint.
 
 use std::{
     sync::PoisonError,

@@ -316,7 +316,7 @@ async fn reopen_leaves_a_call_pending_if_the_server_refuses_its_decision() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_that_the_server_never_takes_fails_reopen_once() {
+async fn a_record_that_the_server_always_refuses_fails_reopen_once() {
     let site = Site::start(&entries()).await;
     let (run, proxy) = opened(&site).await;
     let approved = json!({ "type": "approval", "record_type": "responded", "record": { "request_id": "a",

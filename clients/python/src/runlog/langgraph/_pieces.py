@@ -129,7 +129,7 @@ class Known:
 
 
 class KnownPieces:
-    """What a saver knows of the namespaces that it used last, up to `KNOWN_MAX` pieces. Shared by threads of the process."""
+    """The known pieces of the namespaces that a saver used last, at most `KNOWN_MAX`. Shared by threads of the process."""
 
     def __init__(self) -> None:
         self._guard, self._count = threading.Lock(), 0
@@ -204,7 +204,7 @@ class Draft:
         return pieces
 
     def known(self, stored: MessageList) -> Known:
-        """What is known after the pieces were stored as this list."""
+        """The known pieces after these were stored as this list."""
         at, channels = 0, dict[str, Channel]()
         for name, channel in self._channels.items():
             if name in self._plain:

@@ -85,7 +85,7 @@ class Reader:
     def newest_markers(
         self, incarnation: int, ns: str | None, cursor: str | None, limit: int, seen: set[tuple[str, str]]
     ) -> Steps[tuple[list[Marker], str | None]]:
-        """Reads a page of a namespace's checkpoints, or the thread's, without deleted ones, last write first, and the
+        """Reads a page of the checkpoints of a namespace or a thread, without deleted ones, last write first, and the
         next page's cursor. `seen` has the keys of earlier pages. A server without the feature `order` returns all."""
         entry = thread_entry(incarnation) if ns is None else namespace_entry(incarnation, ns)
         if "order" in (yield from self.api.features()):

@@ -126,7 +126,7 @@ class StrictSerializer(SerializerProtocol):
 def _closed(allow: Iterable[Allowed]) -> set[Allowed]:
     """The entries of a list, with the types of all fields."""
     if isinstance(allow, (str, type)):
-        raise Usage(f"allow= takes a list, as allow=[{getattr(allow, '__name__', allow)}]")
+        raise Usage(f"allow= needs a list, as allow=[{getattr(allow, '__name__', allow)}]")
     closed: set[Allowed] = set()
     for entry in allow:
         if isinstance(entry, tuple) and [type(part) for part in entry] == [str, str]:
@@ -134,7 +134,7 @@ def _closed(allow: Iterable[Allowed]) -> set[Allowed]:
             continue
         types = {*types_in([entry]), *([entry] if isinstance(entry, type) else [])}
         if not types:
-            raise Usage(f"allow= takes types, or pairs of a type's module and name, not {entry!r}")
+            raise Usage(f"allow= needs types, or pairs of a type's module and name, not {entry!r}")
         closed |= types
     return closed
 

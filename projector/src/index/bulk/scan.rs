@@ -225,7 +225,11 @@ impl Scan<'_> {
                 RecordKind::Skip => return Ok(self.collect_skip(record, at.offset, false)),
                 _ => record.run_id.map_or_else(partition_key, |run_id| Key::from_bytes(Vec::new()).text(run_id)),
             },
-            Err(why) if why.stops() => return self.add_block(at.offset, why),
+            Err(why) if why.stops() => {
+                // A later skip may void it, and then only its run counts.
+                self.scan_voided(&delivery.key, Voided::Unknown, at)?;
+                return self.add_block(at.offset, why);
+            }
             Err(_) => partition_key(),
         };
         self.collect(key, at)

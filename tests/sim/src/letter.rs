@@ -275,7 +275,8 @@ impl Letter {
                 self.not_started(me, &id, &record_id).await?;
                 continue;
             }
-            let ends = if ends == Ends::Unknown && attempt > 1 { Ends::Done } else { ends };
+            // What failed once succeeds later: the evidence of two attempts differs.
+            let ends = if attempt > 1 && !(key && ends == Ends::Failed) { Ends::Done } else { ends };
             match self.effect((step, &id), attempt, (key, ms, ends)).await {
                 Some(payload) => self.result(me, &id, payload).await?,
                 // Its key makes it safe to repeat. Otherwise the process ends: a person decides.

@@ -38,8 +38,8 @@
 //! * A look at its run from time to time in each process, over the same connection.
 //! * Two clients without a handle that let the server number their records.
 //! * Two operators who decide, with and without force, also about calls that a process is at work on, or that may be
-//!   repeated. Some of their decisions omit their basis, or name an older revision, and some override evidence that
-//!   the effect failed. They skip the record at which a partition stopped, and evidence. In some runs they skip a record
+//!   repeated. Some of their decisions omit their basis, name an older revision or wrong evidence, and some
+//!   override evidence that the effect failed. They skip the record at which a partition stopped, and evidence. In some runs they skip a record
 //!   that was applied: an attempt, a decision, a request, a claim, a result, a checkpoint, or a record shortly before it. The
 //!   processes of the run may be alive.
 //! * A reader who asks for recoveries, heads, lookups, outcomes and pending effects at `latest`.
@@ -54,6 +54,7 @@
 //! * Each start of an effect has a record of its own in the log. An attempt of a call without a key has a permission
 //!   there: a `not_done` after the last start, and no new evidence since (`ledger::permissions`). This holds for a
 //!   decision about a living process, too: it permits one start.
+//! * The effects of a handle start in the order of its requests in the log.
 //! * An effect starts only in a process that has the run, and not after its call was decided (`ledger::effects`).
 //! * A skip permits nothing: an effect that ran does not run again, neither under the call that the skip took away nor under a
 //!   new one for the same step. Right after a skip each recovery has every call whose effect ran as ended, or in need of a
@@ -115,7 +116,7 @@ pub mod world;
 pub use stage::Counts;
 
 /// The faults, by their names in the counts. Every hundred seeds contain each of them.
-pub const FAULTS: [&str; 48] = [
+pub const FAULTS: [&str; 52] = [
     "a record of an unknown schema",
     "acknowledgement lost",
     "acknowledgement never came",
@@ -128,15 +129,18 @@ pub const FAULTS: [&str; 48] = [
     "append refused",
     "append refused: queue full",
     "appends straight to the log",
+    "attempt with a wrong number",
     "batch with a record that is refused",
     "bytes that are no record",
     "call cancelled",
     "call cancelled once its effect began",
+    "call while another one waits for a decision",
     "checkpoint of a state older than answers",
     "client of the protocol killed",
     "client of the protocol paused",
     "copy of a request",
     "decision at an older revision",
+    "decision that names other evidence, or none",
     "decision without a revision",
     "decision without force",
     "disconnected in mid-request",
@@ -152,6 +156,7 @@ pub const FAULTS: [&str; 48] = [
     "request: no connection",
     "requests to any server",
     "run claimed by two clients",
+    "run claimed while its process was paused",
     "server sees an end before its position",
     "server killed",
     "server reads from a deposed leader",

@@ -49,6 +49,9 @@ enum Choice {
     Blind,
     /// The same with an older basis, which must be refused.
     Stale,
+    /// Adopts evidence that the effect does not have, or decides that the effect did not happen without the name of evidence that it
+    /// did. Must be refused.
+    Misnamed,
 }
 
 impl Operator {
@@ -136,6 +139,7 @@ impl Operator {
             let choice = match dice.between(0, 99) {
                 0..=4 => Choice::Blind,
                 5..=9 if effect["revision"].as_u64() > Some(1) => Choice::Stale,
+                10..=19 if says_that_it_happened(effect) => Choice::Misnamed,
                 // Before a call in flight ends, an impatient operator gives it up, or decides by current knowledge.
                 10..=34 if phoned.busy => Choice::GiveUp,
                 35..=49 if phoned.busy => Choice::Tell,
@@ -163,7 +167,7 @@ impl Operator {
         // A failure that was refused can be overridden: the effect did not happen.
         let overridden = evidence.is_some_and(|one| one["status"] != "completed") && *overrides && !happened;
         let evidence = evidence.filter(|_| !overridden).and_then(|one| one["record_id"].as_str());
-        let given_up = matches!(choice, Choice::GiveUp);
+        let (given_up, misnamed) = (matches!(choice, Choice::GiveUp), matches!(choice, Choice::Misnamed));
         let decided = match (given_up, happened) {
             (true, _) => Some(failure("given_up", "asked")),
             (false, true) => result.clone(),
@@ -172,7 +176,7 @@ impl Operator {
         let revision = match choice {
             Choice::Blind => Value::Null,
             Choice::Stale => json!(effect["revision"].as_u64().unwrap_or(1) - 1),
-            Choice::GiveUp | Choice::Tell => effect["revision"].clone(),
+            Choice::GiveUp | Choice::Tell | Choice::Misnamed => effect["revision"].clone(),
         };
         let current = matches!(choice, Choice::GiveUp | Choice::Tell);
         let (basis, forced) = (&effect["basis"], *forced);
@@ -186,6 +190,11 @@ impl Operator {
         }
         match (evidence, happened) {
             _ if given_up => body["decision"] = json!("give_up"),
+            _ if misnamed && *overrides => body["decision"] = json!("not_done"),
+            _ if misnamed => {
+                body["decision"] = json!("adopt");
+                body["evidence"] = json!("nobody's");
+            }
             (Some(evidence), _) => {
                 body["decision"] = json!("adopt");
                 body["evidence"] = json!(evidence);
@@ -202,6 +211,7 @@ impl Operator {
         self.stage.count(match (choice, body["decision"].as_str()) {
             (Choice::Blind, _) => "decision without a revision",
             (Choice::Stale, _) => "decision at an older revision",
+            (Choice::Misnamed, _) => "decision that names other evidence, or none",
             (_, Some("adopt")) => "decision: adopt",
             (_, Some("done")) => "decision: done",
             (_, Some("give_up")) => "decision: give_up",
@@ -228,6 +238,11 @@ impl Operator {
         };
         PartitionId::all(PARTITIONS).map(|partition| end(partition).unwrap_or_default()).collect()
     }
+}
+
+/// Whether evidence says that an effect happened.
+fn says_that_it_happened(effect: &Value) -> bool {
+    effect["evidence"].as_array().into_iter().flatten().any(|one| one["status"] == "completed")
 }
 
 fn effect_partition(recovery: &Value) -> PartitionId {

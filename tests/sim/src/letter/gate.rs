@@ -1,7 +1,7 @@
 //! The gate: a lookup, an intent or an attempt, the read-back, and the result.
 
 use super::{FEW_SECONDS, Gone, Letter, Writer, locked};
-use crate::plan::LETTER;
+use crate::{ambient, plan::LETTER};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -54,8 +54,10 @@ impl Letter {
         };
         let Some(pending) = pending.filter(|pending| pending["class"] == "retry_safe") else { return Ok(None) };
         let attempt = pending["attempts"].as_u64().and_then(|attempts| u32::try_from(attempts + 1).ok()).unwrap_or(2);
-        let payload =
-            json!({ "type": "tool_call_attempt", "request_record_id": id, "attempt": attempt, "reason": "again" });
+        if self.percent(10) {
+            self.wrong_number(me, (id, attempt + 1)).await?;
+        }
+        let payload = attempt_of(id, attempt);
         // After a refusal the next attempt has the same number and needs another id, so the id names the call's state too.
         let state: String = pending["basis"].as_str().unwrap_or_default().chars().take(12).collect();
         let record_id = format!("{id}-attempt-{attempt}-at-{state}");
@@ -63,6 +65,19 @@ impl Letter {
             Permit::Runs => Ok(Some((record_id, attempt))),
             Permit::No | Permit::Refused => Ok(None),
         }
+    }
+
+    /// Sends an attempt with a number that is not the next one. It must not be applied.
+    async fn wrong_number(&self, me: &Writer, (id, attempt): (&str, u32)) -> Result<(), Gone> {
+        let record_id = format!("{id}-wrong-attempt-{attempt}-{}", ambient::id());
+        let (status, answer) = self.try_append(me, &record_id, attempt_of(id, attempt), &Value::Null, "").await?;
+        self.stage.count("attempt with a wrong number");
+        if status == 200 && answer["outcome"] != "refused" {
+            self.stage
+                .ledger()
+                .fail(format!("attempt {attempt} of call {id} is not the next one, and is taken: {answer}"));
+        }
+        Ok(())
     }
 
     /// The pending call; `None` if it has ended.
@@ -150,4 +165,9 @@ impl Letter {
     pub(super) async fn result(&self, me: &Writer, id: &str, payload: Value) -> Result<(), Gone> {
         self.append(me, &format!("{id}-result"), payload, &Value::Null, "").await.map(drop)
     }
+}
+
+/// The payload of an attempt.
+fn attempt_of(id: &str, attempt: u32) -> Value {
+    json!({ "type": "tool_call_attempt", "request_record_id": id, "attempt": attempt, "reason": "again" })
 }

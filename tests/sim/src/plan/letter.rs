@@ -57,7 +57,7 @@ fn steps(dice: &mut Dice, events: &mut Vec<Event>) -> u32 {
         }
         let ends = match dice.between(0, 29) {
             0..=1 => Ends::Unknown,
-            2..=5 => Ends::Failed,
+            2..=8 => Ends::Failed,
             _ => Ends::Done,
         };
         let ms = if dice.percent(50) { dice.between(500, 12_000) } else { dice.between(0, 100) };

@@ -45,6 +45,11 @@ pub(super) fn draw(seed: u64, events: &mut Vec<Event>) {
             events.push(skip_applied(&mut dice, run));
         }
     }
+    for run in 0..RUNS {
+        if dice.percent(20) {
+            pause_before_effect(&mut dice, run, events);
+        }
+    }
 }
 
 fn coin(dice: &mut Dice) -> u32 {
@@ -139,6 +144,27 @@ fn autosave(dice: &mut Dice, run: u32, events: &mut Vec<Event>) {
     }
     for Life { id: life, .. } in lives(events, run) {
         events.push(Event::Autosave { life, step: step.id, after: dice.between(50, 4_000) });
+    }
+}
+
+/// A process pauses between its intent and its effect, so long that an operator may decide, or while a client claims the run.
+fn pause_before_effect(dice: &mut Dice, run: u32, events: &mut Vec<Event>) {
+    let calls = steps(events, run).into_iter().filter(|step| matches!(step.what, What::Call { key: false, .. }));
+    let early: Vec<Step> = calls.take(12).collect();
+    let lives: Vec<Life> = lives(events, run).into_iter().filter(|life| life.via != Via::Protocol).collect();
+    let (Some(step), Some(life)) = (pick(dice, &early), pick(dice, &lives)) else { return };
+    let (life, step, polls) = (life.id, step.id, number(dice, 1, 8));
+    match dice.between(0, 4) {
+        0..=1 => events.push(Event::Pause { life, step, polls, ms: dice.between(31_000, 50_000) }),
+        2..=3 => {
+            let ms = dice.between(5_000, 15_000);
+            events.push(Event::ClaimedInPause { life, step, polls, ms, after: dice.between(0, 500) });
+        }
+        // Another process takes the run over while this one makes its handle ready again.
+        _ => {
+            let (step, ms) = (REOPEN + number(dice, 0, 2), dice.between(10_000, 40_000));
+            events.push(Event::Pause { life, step, polls: number(dice, 2, 12), ms });
+        }
     }
 }
 

@@ -163,8 +163,9 @@ impl Ledger {
         let (keyed, cleared) = (history.keyed, history.is_cleared());
         let permitted = keyed || cleared.or_else(|since| self.was_unchecked(since, (request, epoch))).is_ok();
         if let Some(history) = self.histories.get_mut(request) {
-            if cleared.is_ok() {
-                // A skip may have given the number of an earlier attempt back.
+            let is_taken = history.taken_at.contains_key(&attempt.attempt);
+            if cleared.is_ok() || keyed && is_taken {
+                // A skip has given the number of an earlier attempt back.
                 history.started.remove(&attempt.attempt);
                 history.taken_at.remove(&attempt.attempt);
             }

@@ -57,7 +57,7 @@
 //! * The effects of a handle start in the order of its requests in the log.
 //! * An effect starts only in a process that has the run, and not after its call was decided (`ledger::effects`).
 //! * A skip permits nothing: an effect that ran does not run again, neither under the call that the skip took away nor under a
-//!   new one for the same step. Right after a skip each recovery has every call whose effect ran as ended, or in need of a
+//!   new one for the same step. Right after a skip the journal has every call whose effect ran as ended, or in need of a
 //!   decision (`ledger::skips`).
 //! * A decision is applied only to the state that its author saw. Without force it is not applied while the process
 //!   that started the effect is active (`ledger::decisions`).

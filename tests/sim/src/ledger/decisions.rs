@@ -10,6 +10,9 @@ use runlog_schemas::{
 /// A process counts as active for so long after its last record, milliseconds.
 const ACTIVE: u64 = 30_000;
 
+/// How the text of a failed effect begins.
+const REFUSED: &str = "refused: ";
+
 /// The decision that an operator is about to make.
 #[derive(Clone, Debug)]
 pub(crate) struct Decided {
@@ -55,10 +58,12 @@ impl Ledger {
     pub(super) fn results_of_decision(&mut self, resolution: &EffectResolution) {
         let Some(decided) = self.decision(resolution) else { return };
         let (logical, result) = (self.requests.get(&decided.request).copied(), decided.result.clone());
-        if let Some((logical, result)) = logical.zip(result) {
-            let results = &mut self.calls.entry(logical).or_default().results;
-            if !results.contains(&result) {
-                results.push(result);
+        if let Some(((run, step), result)) = logical.zip(result) {
+            for step in self.indistinguishable(run, step) {
+                let results = &mut self.calls.entry((run, step)).or_default().results;
+                if !results.contains(&result) {
+                    results.push(result.clone());
+                }
             }
         }
     }
@@ -129,7 +134,15 @@ impl Ledger {
         let (run, step) = *self.requests.get(request)?;
         let writer = self.claims.get(&run).and_then(|claims| claims.last()).and_then(|claim| claim.life);
         let busy = writer.is_some_and(|life| self.busy.contains(&(life, run, step)));
-        let call = self.calls.get(&(run, step)).cloned().unwrap_or_default();
-        Some(Phoned { busy, happened: call.happened, result: call.results.first().cloned() })
+        let ran = if self.has_skip(run) {
+            // The step of the request is a guess.
+            self.effects.iter().rev().find(|effect| effect.request == request).map(|effect| effect.step)
+        } else {
+            Some(step)
+        };
+        let call = ran.and_then(|step| self.calls.get(&(run, step)).cloned()).unwrap_or_default();
+        // A failed attempt may precede the effect that happened.
+        let result = call.results.iter().find(|result| !result.starts_with(REFUSED)).or(call.results.first());
+        Some(Phoned { busy, happened: call.happened, result: result.cloned() })
     }
 }

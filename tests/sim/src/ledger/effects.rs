@@ -92,8 +92,7 @@ impl Ledger {
         };
         if self.requests.get(&request) != Some(&(run, step)) {
             let of = self.requests.get(&request);
-            let is_equal = |of: &(u32, u32)| of.0 == run && self.are_equal(run, of.1, step);
-            if of.is_some_and(is_equal) && self.is_displaced(run) {
+            if of.is_some_and(|of| of.0 == run && self.indistinguishable(run, of.1).contains(&step)) {
                 self.excuse(excuses::EQUAL_AFTER_SKIP);
                 self.requests.insert(request.clone(), (run, step));
             } else {
@@ -116,10 +115,23 @@ impl Ledger {
         self.effects.len() - 1
     }
 
-    /// Whether two steps of a run make equal calls.
-    fn are_equal(&self, run: u32, step: u32, other: u32) -> bool {
-        let of_run = self.equal.iter().filter(|((of, _), _)| *of == run);
-        of_run.map(|(_, steps)| steps).any(|steps| steps.contains(&step) && steps.contains(&other))
+    /// The call of a handle whose effect has started, although its request is later in the log: effects start in the order of the
+    /// calls. Further attempts have an order of their own.
+    fn started_before(&self, life: u32, request: &str, attempt: u32) -> Option<String> {
+        let has_handle =
+            self.lives.get(&life).is_none_or(|life| life.via != Via::Protocol && !self.is_displaced(life.run));
+        let own = self.requested_at(request).filter(|_| attempt == 1 && has_handle)?;
+        let started = self.effects.iter().filter(|effect| effect.life == life && effect.attempt == 1);
+        let later = started.map(|effect| &effect.request).find(|other| self.requested_at(other) > Some(own));
+        later.cloned()
+    }
+
+    /// The steps that make the same call as `step`, as far as the journal can tell. Equal calls differ by the order of their requests
+    /// alone, which a skip of an applied record breaks.
+    pub(super) fn indistinguishable(&self, run: u32, step: u32) -> Vec<u32> {
+        let equal = self.equal.iter().filter(|((of, _), _)| *of == run && self.has_skip(run));
+        let steps = equal.map(|(_, steps)| steps).find(|steps| steps.contains(&step));
+        steps.cloned().unwrap_or_else(|| vec![step])
     }
 
     /// The result of a keyed call, whose receiver runs it once; `None` if it did not run yet.
@@ -184,7 +196,8 @@ impl Ledger {
         };
         let facts = &landed.record.body.facts;
         let request = facts.answers.as_ref().and_then(|id| self.requests.get(id.as_str()));
-        if request != Some(&(run, step)) {
+        let is_own = request.is_some_and(|of| of.0 == run && self.indistinguishable(run, of.1).contains(&step));
+        if !is_own {
             return self.fail(format!("{what} is at {}:{}, which answers {request:?}", at.0, at.1));
         }
         let recorded = match &landed.record.payload {

@@ -12,6 +12,7 @@ use runlog_schemas::{
     payload::Payload,
     record::JournalRecord,
 };
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What skips took away from the runs.
@@ -78,6 +79,11 @@ impl Ledger {
     pub(super) fn makes_evidence(&self, run: Option<u32>, reason: Option<&str>) -> bool {
         let is_displaced = run.is_some_and(|run| self.displaced.skipped.contains(&run));
         matches!(reason, Some("fenced" | "ended")) || is_displaced && matches!(reason, Some("gap" | "sequence"))
+    }
+
+    /// Whether a record of a run was skipped.
+    pub(super) fn has_skip(&self, run: u32) -> bool {
+        self.displaced.skipped.contains(&run)
     }
 
     /// Whether a skip took an applied record of a run away.
@@ -219,15 +225,15 @@ impl Ledger {
         self.claims.insert(run, claims);
     }
 
-    /// After a skip, a recovery has each call whose effect may have happened: as ended, or in need of a decision.
+    /// After a skip, the journal has each call whose effect may have happened: as ended, or in need of a decision.
     fn check_doubts(&mut self, run: u32) {
         if run >= RUNS && run != crate::plan::LETTER {
             return;
         }
-        let recovery = self.recovery(run);
-        let find = |list: &str, id: &str| {
-            recovery[list].as_array().into_iter().flatten().find(|call| call["id"] == id).cloned()
-        };
+        let effects = self.model.as_ref().map(|model| model.effects(false)).unwrap_or_default();
+        let of_run =
+            effects["effects"].as_array().into_iter().flatten().filter(|call| call["run_id"] == super::run_id(run));
+        let calls: BTreeMap<&str, &Value> = of_run.filter_map(|call| Some((call["id"].as_str()?, call))).collect();
         let mut failures = Vec::new();
         for (request, history) in &self.histories {
             if history.keyed
@@ -236,14 +242,12 @@ impl Ledger {
             {
                 continue;
             }
-            match find("pending", request) {
-                Some(call) if call["class"] == "retry_safe" => failures.push(format!(
-                    "after a skip the recovery of run {run} has call {request} as safe to run, and its effect ran"
+            match calls.get(request.as_str()) {
+                Some(call) if call["status"] == "pending" && call["class"] == "retry_safe" => failures.push(format!(
+                    "after a skip call {request} of run {run} counts as safe to run, and its effect ran"
                 )),
-                None if find("completed", request).is_none() => {
-                    failures.push(format!("after a skip the recovery of run {run} lacks call {request}, whose effect ran"));
-                }
-                _ => {}
+                None => failures.push(format!("after a skip run {run} lacks call {request}, whose effect ran")),
+                Some(_) => {}
             }
         }
         failures.into_iter().for_each(|failure| self.fail(failure));

@@ -116,7 +116,7 @@ pub mod world;
 pub use stage::Counts;
 
 /// The faults, by their names in the counts. Every hundred seeds contain each of them.
-pub const FAULTS: [&str; 52] = [
+pub const FAULTS: [&str; 51] = [
     "a record of an unknown schema",
     "acknowledgement lost",
     "acknowledgement never came",
@@ -164,7 +164,6 @@ pub const FAULTS: [&str; 52] = [
     "server reads nothing",
     "server refuses requests for now",
     "skip of an applied record, of a run with a process",
-    "skip of an applied record, of a run without a process",
     "skip of evidence",
     "skip of what stopped a partition",
     "write of a writer cancelled",

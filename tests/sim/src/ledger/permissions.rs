@@ -234,7 +234,7 @@ impl Ledger {
             What::NotDone { forced } | What::Ended { forced } => forced,
             What::Starts(..) | What::Evidence(..) | What::Taken => return None,
         };
-        let max = if forced || fenced { excuses::DECIDED_WHILE_IT_STARTED_MAX } else { 0 };
+        let max = if forced || fenced || self.has_ended(request) { excuses::DECIDED_WHILE_IT_STARTED_MAX } else { 0 };
         if late <= max {
             self.excuse(excuses::DECIDED_WHILE_IT_STARTED);
         } else if self.was_deposed_since(at) {
@@ -243,6 +243,16 @@ impl Ledger {
             return Some(format!("starts {late} ms after its call was decided"));
         }
         None
+    }
+
+    /// Whether the run of a call has ended.
+    fn has_ended(&self, request: &str) -> bool {
+        self.requests.get(request).is_some_and(|(run, _)| self.recovery(*run)["status"] != "open")
+    }
+
+    /// The offset of a call's request.
+    pub(super) fn requested_at(&self, request: &str) -> Option<Offset> {
+        Some(self.histories.get(request)?.known.first()?.at.1)
     }
 
     /// The last write of the process that started an effect last, if that process has the run: the epoch, and when.

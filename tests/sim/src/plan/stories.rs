@@ -46,7 +46,7 @@ pub(super) fn draw(seed: u64, events: &mut Vec<Event>) {
         }
     }
     for run in 0..RUNS {
-        if dice.percent(20) {
+        if dice.percent(40) {
             pause_before_effect(&mut dice, run, events);
         }
     }

@@ -10,7 +10,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
-    Ack, BoundsAnswer, EndAnswer, Entry, Log, Offset, PartitionId, Reader, VALUE_BYTES_MAX,
+    Ack, BoundsAnswer, EndAnswer, Entry, Log, LogId, Offset, PartitionId, Reader, VALUE_BYTES_MAX,
     batch::{Limits, settled},
     clients::Clients,
     error::{Error, Kind},
@@ -36,12 +36,13 @@ use bounds::BoundsClient;
 use health::Health;
 use identity::Identity;
 use producer::Producer;
-use waits::{GONE_WAIT, MISSING_WAIT, await_topic, close};
+use waits::{GONE_WAIT, MISSING_WAIT, await_topic, close, missing};
 
 /// The log. Dropping it waits a bounded time for enqueued records.
 pub struct KafkaLog {
     config: KafkaConfig,
     identity: Identity,
+    id: Option<LogId>,
     partitions: u32,
     producer: Option<Producer>,
     bounds: Arc<BoundsClient>,
@@ -74,16 +75,17 @@ impl KafkaLog {
         count: impl FnOnce(u32, &str) -> Result<u32, Error>,
     ) -> Result<Self, Error> {
         let (identity, health) = (Identity::new(&config.topic), Health::default());
+        // Before the other clients: a topic that is replaced after this is another log to them.
+        let id = admin::identify(&config, &identity)?;
+        if id.is_none() {
+            tracing::warn!(topic = config.topic, "the brokers report no id of the topic, so the log has none");
+        }
         let producer = Producer::new(&config, &identity, health.clone())?;
-        let live = await_topic(&config, MISSING_WAIT, |wait| producer.topic(wait))?;
-        let Some(live) = live else {
-            let what = format!("there is no such topic at {}", config.brokers);
-            return Err(Error::new(Kind::Invalid, &config.topic, what));
-        };
+        let live = await_topic(&config, MISSING_WAIT, |wait| producer.topic(wait))?.ok_or_else(|| missing(&config))?;
         let partitions = count(live, &config.topic)?;
         let bounds = Arc::new(BoundsClient::new(&config, health.clone(), producer.lost())?);
         let producer = Some(producer.with_partitions(partitions));
-        Ok(Self { producer, config, identity, partitions, bounds, health })
+        Ok(Self { producer, config, identity, id, partitions, bounds, health })
     }
 
     /// Awaits an answer about a partition, and fails if the topic was replaced meanwhile.
@@ -108,6 +110,10 @@ impl KafkaLog {
 impl Log for KafkaLog {
     fn topic(&self) -> &str {
         &self.config.topic
+    }
+
+    fn id(&self) -> Option<&LogId> {
+        self.id.as_ref()
     }
 
     fn partitions(&self) -> u32 {
@@ -181,7 +187,30 @@ impl fmt::Debug for KafkaLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KafkaLog")
             .field("config", &self.config)
+            .field("id", &self.id)
             .field("partitions", &self.partitions)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rdkafka::{mocking::MockCluster, producer::DefaultProducerContext};
+
+    #[test]
+    fn a_topic_has_an_id_which_it_keeps_and_another_topic_has_another_id() {
+        let brokers: MockCluster<'_, DefaultProducerContext> = MockCluster::new(1).unwrap();
+        let id = |topic| {
+            let log = KafkaLog::connect(KafkaConfig::new(brokers.bootstrap_servers(), topic)).unwrap();
+            log.id().cloned().expect("the mocked broker has topic ids")
+        };
+        for topic in ["t", "u"] {
+            brokers.create_topic(topic, 1, 1).unwrap();
+        }
+        assert!(id("t") == id("t") && id("t") != id("u"));
+        let text = id("t").to_string();
+        let parts: Vec<&str> = text.split(':').collect();
+        assert!(parts.len() == 3 && parts[0] == "kafka" && parts[2].len() == 22, "{text}");
     }
 }

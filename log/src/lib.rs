@@ -32,7 +32,7 @@ pub mod private_file;
 pub use clients::{Client, Clients, Replacement, Stall};
 pub use clock::Clock;
 pub use error::{Error, Kind};
-pub use runlog_schemas::id::{Offset, PartitionId};
+pub use runlog_schemas::id::{LogId, Offset, PartitionId};
 
 /// The default maximum size of `Entry::value` in every adapter, bytes: the journal's limit of a record.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
@@ -113,6 +113,14 @@ pub type EndAnswer<'a> = Pin<Box<dyn Future<Output = Result<Offset, Error>> + Se
 pub trait Log: Send + Sync + fmt::Debug {
     /// The topic's name, for positions and messages.
     fn topic(&self) -> &str;
+
+    /// The log's id, which it keeps when it is opened again. Another log has another id, also one with the same topic name and
+    /// the same records. `None` if the adapter cannot learn it, such as from brokers without topic ids.
+    ///
+    /// The id is reported only: indices, positions and permissions of a journal do not depend on it.
+    fn id(&self) -> Option<&LogId> {
+        None
+    }
 
     /// The partition count, which does not change while this value exists.
     fn partitions(&self) -> u32;

@@ -21,7 +21,7 @@ use std::{
 use tokio::sync::oneshot;
 
 use crate::{
-    Ack, BoundsAnswer, Entry, Log, Offset, PartitionId, Reader, VALUE_BYTES_MAX,
+    Ack, BoundsAnswer, Entry, Log, LogId, Offset, PartitionId, Reader, VALUE_BYTES_MAX,
     batch::settled,
     clock::Clock,
     ending::within,
@@ -58,12 +58,14 @@ pub struct LocalConfig {
     pub partitions: Option<u32>,
     /// The clock of the records' timestamps, which never decrease within a partition. Default the machine's clock.
     pub clock: Clock,
+    /// Random texts. A log that has no id yet gets one of them, hashed. Default none: such a log then stays without an id.
+    pub ids: Option<fn() -> String>,
 }
 
 impl LocalConfig {
     /// The defaults, in `dir`.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into(), topic: "runlog.journal".into(), partitions: None, clock: Clock::system() }
+        Self { dir: dir.into(), topic: "runlog.journal".into(), partitions: None, clock: Clock::system(), ids: None }
     }
 }
 
@@ -79,8 +81,8 @@ impl LocalLog {
     /// Errors: `Kind::Retry` while another process, or another handle of this one, has the directory; `Kind::Invalid`
     /// for another partition count or a layout of another version; `Kind::Damaged` for damaged data.
     pub fn open(config: LocalConfig) -> Result<Self, Error> {
-        let LocalConfig { dir, topic, partitions, clock } = config;
-        let (store, tails) = Store::open(dir, &topic, partitions)?;
+        let LocalConfig { dir, topic, partitions, clock, ids } = config;
+        let (store, tails) = Store::open(dir, &topic, partitions, ids)?;
         let ends = Ends::new(tails.iter().map(|tail| tail.end).collect());
         let shared =
             Shared { partitions: store.partitions(), topic, store, queue: Queue::new(), ends, clock: clock.clone() };
@@ -97,6 +99,10 @@ impl LocalLog {
 impl Log for LocalLog {
     fn topic(&self) -> &str {
         &self.shared.topic
+    }
+
+    fn id(&self) -> Option<&LogId> {
+        self.shared.store.id()
     }
 
     fn partitions(&self) -> u32 {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    Ack, BoundsAnswer, Entry, Log, Offset, PartitionId, Reader,
+    Ack, BoundsAnswer, Entry, Log, LogId, Offset, PartitionId, Reader,
     batch::settled,
     error::{Error, Kind},
 };
@@ -81,6 +81,10 @@ impl MemoryLog {
 impl Log for MemoryLog {
     fn topic(&self) -> &str {
         &self.0.options.topic
+    }
+
+    fn id(&self) -> Option<&LogId> {
+        self.0.options.id.as_ref()
     }
 
     fn partitions(&self) -> u32 {

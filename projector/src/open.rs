@@ -33,9 +33,9 @@ pub async fn local(mut config: Config) -> Result<Projector, Error> {
         })?;
         config.content = Some(Store::open(&content::Config::new(url))?);
     }
-    let partitions = config.partitions;
+    let (partitions, ids) = (config.partitions, Some(config.ids));
     let dir = config.dir.join("log");
-    let opened = config.executor.run(move || LocalLog::open(LocalConfig { partitions, ..LocalConfig::new(dir) }));
+    let opened = config.executor.run(move || LocalLog::open(LocalConfig { partitions, ids, ..LocalConfig::new(dir) }));
     let log =
         opened.await.map_err(|error| Error::new(ErrorKind::Internal, "opening the log panicked").because(error))?;
     Projector::start(config, Arc::new(log?)).await

@@ -5,6 +5,7 @@
 //!   number  Epoch WriterSeq JournalSeq Offset       the range of an Avro long
 //!           PartitionId                             the range of an Avro int
 //!   hash    ContentHash RunHash PrevHash            SHA-256
+//!   log     LogId                                   bounded, of few characters
 //!   secret  Secret                                  32 bytes that no output shows
 //! ```
 //!
@@ -15,7 +16,7 @@
 //! ```
 //! # use runlog_schemas::{answer::Position, id::{Offset, PartitionId}};
 //! let (partition, offset) = (PartitionId::from(3), Offset::from(7));
-//! let place = Position { topic: "runlog.journal".into(), partition, offset, index: 0 };
+//! let place = Position { topic: "runlog.journal".into(), partition, offset, index: 0, log: None };
 //! ```
 //!
 //! Exchanged values do not compile, such as partition and offset of a position:
@@ -23,7 +24,7 @@
 //! ```compile_fail,E0308
 //! # use runlog_schemas::{answer::Position, id::{Offset, PartitionId}};
 //! let (offset, partition) = (PartitionId::from(3), Offset::from(7));
-//! let place = Position { topic: "runlog.journal".into(), partition, offset, index: 0 };
+//! let place = Position { topic: "runlog.journal".into(), partition, offset, index: 0, log: None };
 //! ```
 //!
 //! or an offset compared with a run's own number:
@@ -35,12 +36,14 @@
 
 mod hash;
 mod illegal;
+mod log;
 mod number;
 mod secret;
 mod text;
 
 pub use hash::{ContentHash, PrevHash, RunHash};
 pub use illegal::{FINGERPRINT_BYTES_MAX, ID_BYTES_MAX, Illegal, dots};
+pub use log::{LOG_ID_BYTES_MAX, LogId, split_log};
 pub use number::{Epoch, JournalSeq, Offset, PartitionId, WriterSeq};
 pub use secret::Secret;
 pub use text::{Fingerprint, OrEmpty, RecordId, RunId, Text, WriterId};

@@ -3,7 +3,7 @@
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use runlog_log::{
-    Ack, Bounds, BoundsAnswer, Clients, Delivery, EndAnswer, Entry, Error, Log, Offset, PartitionId, Reader,
+    Ack, Bounds, BoundsAnswer, Clients, Delivery, EndAnswer, Entry, Error, Log, LogId, Offset, PartitionId, Reader,
 };
 
 /// Changes to a log. Each default leaves the log as it is.
@@ -44,6 +44,10 @@ struct HookedLog<H> {
 impl<H: Hooks> Log for HookedLog<H> {
     fn topic(&self) -> &str {
         self.log.topic()
+    }
+
+    fn id(&self) -> Option<&LogId> {
+        self.log.id()
     }
 
     fn partitions(&self) -> u32 {

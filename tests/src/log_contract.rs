@@ -12,6 +12,7 @@ use runlog_log::{Bounds, Delivery, Entry, Error, Kind, Log, Offset, PartitionId,
 
 pub mod appends;
 pub mod crash;
+pub mod ids;
 pub mod reads;
 
 /// The partitions of the factory's logs.

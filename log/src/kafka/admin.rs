@@ -18,9 +18,13 @@ use rdkafka::{
 use super::{
     config::{KafkaConfig, MESSAGE_BYTES_MAX, Role},
     context::{self, Context, Topic},
-    waits::{MISSING_WAIT, REQUEST_WAIT, await_topic},
+    identity::Identity,
+    waits::{MISSING_WAIT, REQUEST_WAIT, await_topic, missing},
 };
-use crate::error::{Error, Kind};
+use crate::{
+    LogId,
+    error::{Error, Kind},
+};
 
 /// `max.message.bytes` of the topics that [`create_topic`] creates. A foreign client's record may be larger than Runlog's.
 /// Such a record becomes a dead letter; its producer gets no error.
@@ -28,6 +32,10 @@ pub const TOPIC_MESSAGE_BYTES_MAX: usize = 2 << 20;
 
 /// Number of messages of a client's queue that are searched for the cause of a failure.
 const EVENTS_MAX: usize = 64;
+
+/// Number of messages of a client's queue that are searched for the topic's id. One metadata answer causes a few debug lines per
+/// broker and partition.
+const LINES_MAX: usize = 100_000;
 
 /// The size and configuration of a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -239,6 +247,30 @@ fn read_topic(client: &BaseConsumer<Context>, topic: &str, wait: Duration) -> Re
         }
         client.context().refusals.explain(error)
     })
+}
+
+/// Reads the ids of the topic and of its cluster, for the id of a log. `identity` gets the topic's id. Returns `None` if the brokers
+/// have no ids.
+///
+/// Errors: as in [`super::KafkaLog::connect`]. No answer is an error, never a log without an id.
+///
+/// librdkafka logs the topic's id before the metadata call returns. So this thread finds the line in the queue without waiting.
+pub(super) fn identify(config: &KafkaConfig, identity: &Identity) -> Result<Option<LogId>, Error> {
+    let context = Context { identity: Some(identity.clone()), ..Context::default() };
+    let client: BaseConsumer<Context> = config
+        .client(Role::Identity)?
+        .create_with_context(context)
+        .map_err(|error| context::map_creation_error(&config.topic, error))?;
+    let found = await_topic(config, MISSING_WAIT, |wait| read_topic(&client, &config.topic, wait))?;
+    found.ok_or_else(|| missing(config))?;
+    for _ in 0..LINES_MAX {
+        if identity.id().is_some() {
+            break;
+        }
+        client.poll(Duration::ZERO);
+    }
+    let cluster = client.client().fetch_cluster_id(REQUEST_WAIT);
+    Ok(cluster.zip(identity.id()).and_then(|(cluster, topic_id)| LogId::kafka(&cluster, topic_id)))
 }
 
 fn admin(config: &KafkaConfig) -> Result<AdminClient<Context>, Error> {

@@ -32,6 +32,8 @@ pub(super) enum Role {
     Reader,
     /// Requests bounds and metadata: a consumer without assigned partitions.
     Metadata,
+    /// Requests the ids of the topic and its cluster: like `Metadata`, with debug lines.
+    Identity,
     /// Creates topics and reads their configuration.
     Admin,
 }
@@ -128,12 +130,13 @@ impl KafkaConfig {
         let (defaults, fixed): (&[_], &[_]) = match role {
             Role::Producer => (&DEFAULTS_PRODUCER, &FIXED_PRODUCER),
             Role::Reader => (&DEFAULTS_READER, &FIXED_READER),
-            Role::Metadata => (&[], &FIXED_METADATA),
+            Role::Metadata | Role::Identity => (&[], &FIXED_METADATA),
             Role::Admin => (&[], &[]),
         };
         let mut client = ClientConfig::new();
-        // Both clients are polled all the time, which removes the debug lines from their queues.
-        let identifies = matches!(role, Role::Producer | Role::Reader);
+        // Producer and readers are polled all the time, which removes the debug lines from their queues. `Identity` is
+        // short-lived.
+        let identifies = matches!(role, Role::Producer | Role::Reader | Role::Identity);
         client.set_log_level(if identifies { RDKafkaLogLevel::Debug } else { RDKafkaLogLevel::Warning });
         for (name, value) in DEFAULTS.iter().chain(defaults) {
             client.set(*name, *value);
@@ -151,7 +154,7 @@ impl KafkaConfig {
             Role::Producer => client.set("message.max.bytes", MESSAGE_BYTES_MAX.to_string()),
             Role::Reader => &mut client,
             // With a group, the client would be a group consumer, which must be polled and closed as such.
-            Role::Metadata | Role::Admin => client.remove("group.id"),
+            Role::Metadata | Role::Identity | Role::Admin => client.remove("group.id"),
         };
         Ok(client)
     }
@@ -224,7 +227,7 @@ mod tests {
 
     #[test]
     fn librdkafka_knows_every_property_that_is_set() {
-        for role in [Role::Producer, Role::Reader, Role::Metadata, Role::Admin] {
+        for role in [Role::Producer, Role::Reader, Role::Metadata, Role::Identity, Role::Admin] {
             KafkaConfig::new("b:1", "t").client(role).unwrap().create_native_config().unwrap();
         }
     }

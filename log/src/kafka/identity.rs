@@ -14,6 +14,9 @@ use std::sync::{
 
 use crate::error::{Error, Kind};
 
+/// The topic id of brokers without topic ids: 16 zero bytes.
+const NO_ID: &str = "AAAAAAAAAAAAAAAAAAAAAA";
+
 /// The topic id of a log at its opening, and whether the id has changed since. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct Identity(Arc<State>);
@@ -21,7 +24,7 @@ pub(super) struct Identity(Arc<State>);
 #[derive(Debug)]
 struct State {
     topic: String,
-    /// The first id that a client logged.
+    /// The first id that a client logged, in the form of Kafka's own tools.
     id: OnceLock<String>,
     replaced: AtomicBool,
 }
@@ -36,8 +39,12 @@ impl Identity {
         let State { topic, id, replaced } = &*self.0;
         let Some((_, change)) = line.split_once(&format!("Topic {topic} changed id from ")) else { return };
         let Some((_, new_id)) = change.split_once(" to ") else { return };
-        let old_id = id.get_or_init(|| new_id.to_owned());
-        if old_id != new_id && !replaced.swap(true, Ordering::SeqCst) {
+        if new_id == NO_ID {
+            return;
+        }
+        let new_id = url_safe(new_id);
+        let old_id = id.get_or_init(|| new_id.clone());
+        if *old_id != new_id && !replaced.swap(true, Ordering::SeqCst) {
             tracing::error!(
                 topic,
                 old_id,
@@ -45,6 +52,11 @@ impl Identity {
                 "the topic was deleted and created again, so it is no longer the opened log"
             );
         }
+    }
+
+    /// Returns the topic's id at the opening, as Kafka's own tools print it. `None` if no client has logged an id.
+    pub(super) fn id(&self) -> Option<&str> {
+        self.0.id.get().map(String::as_str)
     }
 
     /// Fails if the topic was replaced since the log was opened.
@@ -55,6 +67,11 @@ impl Identity {
         let what = "the topic was deleted and created again, so it is no longer the opened log";
         Err(Error::new(Kind::Replaced, &self.0.topic, what))
     }
+}
+
+/// Converts a topic id. librdkafka logs base64 in the standard alphabet, and Kafka's own tools print the URL-safe alphabet.
+fn url_safe(id: &str) -> String {
+    id.replace('+', "-").replace('/', "_")
 }
 
 #[cfg(test)]
@@ -74,5 +91,19 @@ mod tests {
         assert!(!tell("one", "two", "t"));
         assert!(!tell("two", "one", "t"), "the topic stays replaced");
         assert_eq!(identity.check().unwrap_err().kind(), Kind::Replaced);
+    }
+    #[test]
+    fn the_first_id_is_kept_in_the_form_of_kafkas_own_tools() {
+        let identity = Identity::new("t");
+        let tell =
+            |from: &str, to: &str| identity.observe(&format!("[thrd:main]: Topic t changed id from {from} to {to}"));
+        assert_eq!(identity.id(), None);
+        tell(NO_ID, NO_ID);
+        assert_eq!(identity.id(), None, "brokers without topic ids");
+        tell(NO_ID, "XvNFJqY8S9+aPtxsJ/VgvA");
+        assert_eq!(identity.id(), Some("XvNFJqY8S9-aPtxsJ_VgvA"));
+        tell("XvNFJqY8S9+aPtxsJ/VgvA", "other");
+        assert_eq!(identity.id(), Some("XvNFJqY8S9-aPtxsJ_VgvA"), "the opened log");
+        assert!(identity.check().is_err());
     }
 }

@@ -52,6 +52,11 @@ pub(super) fn await_topic<T>(
     }
 }
 
+/// The error for a topic that does not exist.
+pub(super) fn missing(config: &KafkaConfig) -> Error {
+    Error::new(Kind::Invalid, &config.topic, format!("there is no such topic at {}", config.brokers))
+}
+
 /// Closes a client within [`CLOSE_WAIT`]. The close can hang in librdkafka.
 pub(super) fn close(topic: &str, what: &'static str, end: impl FnOnce() + Send + 'static) {
     if !within(CLOSE_WAIT, end) {

@@ -3,6 +3,7 @@
 //! ```text
 //!   column family   key                  value
 //!   default         "layout"             version: u8 · partitions: u32
+//!                   "id"                 the log's 16 random bytes, in hexadecimal; absent in older logs
 //!   p00000 …        offset: u64          1: u8 · timestamp: i64 · key: bytes · count: u32
 //!                                        · count × (name: bytes · value: bytes) · value, to the end
 //! ```
@@ -19,6 +20,11 @@ pub(super) const VERSION: u8 = 1;
 const RECORD: u8 = 1;
 
 pub(super) const LAYOUT_KEY: &[u8] = b"layout";
+
+pub(super) const ID_KEY: &[u8] = b"id";
+
+/// The length of the log's id: 16 bytes.
+pub(super) const ID_HEX_DIGITS: usize = 32;
 
 /// The column family of a partition.
 pub(super) fn family(partition: PartitionId) -> String {

@@ -17,9 +17,10 @@ use rocksdb::{
 
 use super::{layout, wal};
 use crate::{
-    Delivery, Offset, PartitionId,
+    Delivery, LogId, Offset, PartitionId,
     error::{Error, Kind},
 };
+use runlog_schemas::datum::Sha256;
 
 /// The partition count of a log that is created without one.
 pub const PARTITIONS_DEFAULT: u32 = 4;
@@ -64,13 +65,19 @@ pub(super) struct Store {
     dir: PathBuf,
     topic: String,
     partitions: u32,
+    id: Option<LogId>,
     /// `None` after the close, and after a failed reopening.
     db: RwLock<Option<DB>>,
 }
 
 impl Store {
-    /// Opens or creates the database. Also returns each partition's tail.
-    pub(super) fn open(dir: PathBuf, topic: &str, partitions: Option<u32>) -> Result<(Self, Vec<Tail>), Error> {
+    /// Opens or creates the database. A log without an id gets one of `ids`. Also returns each partition's tail.
+    pub(super) fn open(
+        dir: PathBuf,
+        topic: &str,
+        partitions: Option<u32>,
+        ids: Option<fn() -> String>,
+    ) -> Result<(Self, Vec<Tail>), Error> {
         if let Some(count) = partitions
             && !(1..=PARTITIONS_MAX).contains(&count)
         {
@@ -89,7 +96,8 @@ impl Store {
             Some(stored) => stored,
             None => create(&mut db, topic, partitions.unwrap_or(PARTITIONS_DEFAULT))?,
         };
-        let store = Self { dir, topic: topic.into(), partitions, db: RwLock::new(None) };
+        let id = stored_id(&db, &dir, topic)?.or_else(|| ids.and_then(|ids| create_id(&db, topic, &ids())));
+        let store = Self { dir, topic: topic.into(), partitions, id, db: RwLock::new(None) };
         let tails = store.tails(&db)?;
         *store.db.write().expect("a holder of the database's lock panicked") = Some(db);
         Ok((store, tails))
@@ -103,6 +111,10 @@ impl Store {
         self.partitions
     }
 
+    pub(super) fn id(&self) -> Option<&LogId> {
+        self.id.as_ref()
+    }
+
     /// Writes all (partition, offset, record) rows durably. After an error it is unknown whether they were written.
     pub(super) fn write<'a>(&self, rows: impl Iterator<Item = (PartitionId, Offset, &'a [u8])>) -> Result<(), Error> {
         self.with(|db| {
@@ -111,9 +123,7 @@ impl Store {
             for (partition, offset, record) in rows {
                 batch.put_cf(families[partition.index()], layout::encode_key(offset), record);
             }
-            let mut durably = WriteOptions::default();
-            durably.set_sync(true);
-            db.write_opt(batch, &durably).map_err(|source| self.error("the write failed", source))
+            db.write_opt(batch, &durably()).map_err(|source| self.error("the write failed", source))
         })
     }
 
@@ -168,6 +178,13 @@ impl Store {
     pub(super) fn remove(&self, partition: PartitionId, offset: Offset) {
         let removed = self.with(|db| Ok(db.delete_cf(self.family(db, partition)?, layout::encode_key(offset))));
         removed.expect("an open database").expect("a removed record");
+    }
+
+    /// Replaces the id, as damage would.
+    #[cfg(test)]
+    pub(super) fn put_id(&self, id: &[u8]) {
+        let put = self.with(|db| Ok(db.put(layout::ID_KEY, id)));
+        put.expect("an open database").expect("a replaced id");
     }
 
     /// Reopens the database, which after a failed write is the only way to learn whether it landed. If the disk does not
@@ -295,18 +312,44 @@ fn stored_partitions(db: &DB, dir: &Path, topic: &str) -> Result<Option<u32>, Er
     }
 }
 
+fn stored_id(db: &DB, dir: &Path, topic: &str) -> Result<Option<LogId>, Error> {
+    let dir = dir.display();
+    let stored = db.get(layout::ID_KEY).map_err(|source| error(topic, format!("the read failed in {dir}"), source))?;
+    let Some(bytes) = stored else { return Ok(None) };
+    let id = str::from_utf8(&bytes).ok().and_then(LogId::local);
+    let damaged = || Error::new(Kind::Damaged, topic, format!("the id entry does not decode in {dir}; {DAMAGED}"));
+    id.map(Some).ok_or_else(damaged)
+}
+
+/// Gives the log an id, made of a random text. Returns `None` if it cannot be written: the log works without it, and the next
+/// opening tries again.
+fn create_id(db: &DB, topic: &str, random: &str) -> Option<LogId> {
+    let hash = Sha256::of(random.as_bytes()).to_string();
+    let hex = &hash[..layout::ID_HEX_DIGITS];
+    match db.put_opt(layout::ID_KEY, hex, &durably()) {
+        Ok(()) => LogId::local(hex),
+        Err(error) => {
+            tracing::warn!(topic, %error, "the local log has no id, because the id cannot be written");
+            None
+        }
+    }
+}
+
 /// Creates a new log. Writes the layout last: without it, an interrupted creation is done again.
 fn create(db: &mut DB, topic: &str, partitions: u32) -> Result<u32, Error> {
     let created = PartitionId::all(partitions)
         .map(layout::family)
         .try_for_each(|name| if db.cf_handle(&name).is_some() { Ok(()) } else { db.create_cf(&name, &options()) });
-    let created = created.and_then(|()| {
-        let mut durably = WriteOptions::default();
-        durably.set_sync(true);
-        db.put_opt(layout::LAYOUT_KEY, layout::encode_layout(partitions), &durably)
-    });
+    let created = created.and_then(|()| db.put_opt(layout::LAYOUT_KEY, layout::encode_layout(partitions), &durably()));
     created.map_err(|source| error(topic, "the local log cannot be created", source))?;
     Ok(partitions)
+}
+
+/// Writes that are on disk when they return.
+fn durably() -> WriteOptions {
+    let mut options = WriteOptions::default();
+    options.set_sync(true);
+    options
 }
 
 fn error(topic: &str, what: impl Into<String>, source: rocksdb::Error) -> Error {

@@ -59,6 +59,22 @@ fn a_log_keeps_the_partition_count_that_it_was_created_with() {
 }
 
 #[test]
+fn a_log_without_an_id_gets_one_at_the_first_opening_that_has_random_texts() {
+    let dir = tempfile::tempdir().unwrap();
+    let with = |ids| LocalLog::open(LocalConfig { ids, ..LocalConfig::new(dir.path()) });
+    let id = |ids| with(ids).unwrap().id().map(ToString::to_string);
+    assert_eq!(id(None), None, "as an older version creates it");
+    let first = id(Some(|| "one".to_owned()));
+    assert!(first.as_ref().is_some_and(|id| id.starts_with("local:")), "{first:?}");
+    assert_eq!(id(Some(|| "two".to_owned())), first);
+    assert_eq!(id(None), first);
+    let log = with(None).unwrap();
+    log.shared.store.put_id(b"LOCAL");
+    drop(log);
+    assert_eq!(with(None).unwrap_err().kind(), Kind::Damaged);
+}
+
+#[test]
 fn timestamps_go_back_with_the_clock_only_by_more_than_a_minute() {
     let dir = tempfile::tempdir().unwrap();
     let now = Arc::new(AtomicI64::new(100_000));

@@ -2,13 +2,15 @@
 
 #[cfg(doc)]
 use super::MemoryLog;
-use crate::{VALUE_BYTES_MAX, clock::Clock, error::Kind};
+use crate::{LogId, VALUE_BYTES_MAX, clock::Clock, error::Kind};
 
 /// The settings of a [`MemoryLog`] and its faults from the start.
 #[derive(Clone, Debug)]
 pub struct MemoryOptions {
     /// The topic's name. Default `runlog.journal`.
     pub topic: String,
+    /// The log's id. Default none.
+    pub id: Option<LogId>,
     /// The partition count. Default 4.
     pub partitions: u32,
     /// The largest accepted value, bytes. Default [`VALUE_BYTES_MAX`].
@@ -32,6 +34,7 @@ impl Default for MemoryOptions {
     fn default() -> Self {
         Self {
             topic: "runlog.journal".into(),
+            id: None,
             partitions: 4,
             value_bytes_max: VALUE_BYTES_MAX,
             clock: Clock::system(),

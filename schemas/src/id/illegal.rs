@@ -41,6 +41,14 @@ pub enum Illegal {
         /// `.` or `..`.
         text: &'static str,
     },
+    /// An id with other characters than allowed.
+    #[error("a {what} has only {allowed}")]
+    Characters {
+        /// The type, for people.
+        what: &'static str,
+        /// The allowed characters.
+        allowed: &'static str,
+    },
     /// A number beyond the schema's range.
     #[error("{what} must be at most {max}, the schema's maximum, not {number}")]
     TooLarge {

@@ -7,7 +7,7 @@ use crate::{
     stage::Stage,
 };
 use runlog_log::{
-    Ack, Bounds, BoundsAnswer, Delivery, Entry, Error, Kind, Log, Offset, PartitionId, Reader, memory::MemoryLog,
+    Ack, Bounds, BoundsAnswer, Delivery, Entry, Error, Kind, Log, LogId, Offset, PartitionId, Reader, memory::MemoryLog,
 };
 use std::{
     collections::BTreeMap,
@@ -138,6 +138,10 @@ impl Link {
 impl Log for Link {
     fn topic(&self) -> &str {
         self.log.topic()
+    }
+
+    fn id(&self) -> Option<&LogId> {
+        self.log.id()
     }
 
     fn partitions(&self) -> u32 {

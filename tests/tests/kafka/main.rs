@@ -12,6 +12,7 @@ mod damaged_batch;
 mod doctor;
 mod gates_race;
 mod log_contract;
+mod log_ids;
 mod model_agrees;
 mod ports_bob_core;
 mod ports_codetether;

@@ -12,7 +12,7 @@ use runlog_log::{
 use runlog_tests::log_contract::{
     PARTITIONS, append,
     crash::{self, about},
-    entry, wait,
+    entry, ids, wait,
 };
 
 const DIR: &str = "RUNLOG_CHILD_DIR";
@@ -40,6 +40,17 @@ mod local {
     }
 
     runlog_tests::log_contract!(empty_log);
+
+    #[test]
+    fn a_log_keeps_its_id_when_it_is_opened_again() {
+        let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let open = |number: usize| -> Arc<dyn Log> {
+            let ids: fn() -> String = || uuid::Uuid::new_v4().to_string();
+            let config = LocalConfig { ids: Some(ids), ..LocalConfig::new(dirs[number].path()) };
+            Arc::new(LocalLog::open(config).unwrap())
+        };
+        ids::a_log_keeps_its_id_when_it_is_opened_again(|| open(0), &open(1));
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
-    Ack, BoundsAnswer, EndAnswer, Entry, Log, LogId, Offset, PartitionId, Reader, VALUE_BYTES_MAX,
+    Ack, BoundsAnswer, EndAnswer, Entry, Log, LogId, LogSettings, Offset, PartitionId, Reader, VALUE_BYTES_MAX,
     batch::{Limits, settled},
     clients::Clients,
     error::{Error, Kind},
@@ -124,14 +124,14 @@ impl Log for KafkaLog {
         VALUE_BYTES_MAX
     }
 
-    fn weaknesses(&self) -> Result<Vec<String>, Error> {
+    fn settings(&self) -> Result<LogSettings, Error> {
         let gone = || Error::new(Kind::Retry, &self.config.topic, "there is no such topic any more");
         let info = admin::describe_within(&self.config, GONE_WAIT)?.ok_or_else(gone)?;
         if info.configs.is_empty() {
             let what = "this user may not read the topic's settings (DescribeConfigs)";
             return Err(Error::new(Kind::Retry, &self.config.topic, what));
         }
-        Ok(admin::weaknesses(&info))
+        Ok(admin::settings(&info))
     }
 
     fn append(&self, partition: PartitionId, batch: Vec<Entry>) -> Ack {

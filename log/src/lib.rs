@@ -98,6 +98,29 @@ impl Bounds {
     }
 }
 
+/// The current settings of a log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogSettings {
+    /// The settings that are weaker than a journal needs.
+    pub weaknesses: Vec<Weakness>,
+    /// The number of partitions now, which may be more than [`Log::partitions`]. `None` if it cannot change.
+    pub partitions: Option<u32>,
+    /// Whether the producers choose the records' timestamps, as they do in a topic that MirrorMaker creates. `None` if it is
+    /// unknown.
+    pub create_time: Option<bool>,
+}
+
+/// A setting that is weaker than a journal needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Weakness {
+    /// The name of the setting.
+    pub setting: &'static str,
+    /// Whether the log deletes or loses records by this setting while all brokers work.
+    pub can_lose: bool,
+    /// The value and its consequence, for operators.
+    pub what: String,
+}
+
 /// The acknowledgement of an append. Resolves to the offsets of the batch, in its order.
 ///
 /// The append has started when the call returns. Dropping this future does not cancel it; only the result is lost.
@@ -133,10 +156,9 @@ pub trait Log: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Reads the settings with which the log could lose acknowledged records, and returns one sentence each for operators.
-    /// Blocks until the brokers answer (Kafka), for some seconds at most.
-    fn weaknesses(&self) -> Result<Vec<String>, Error> {
-        Ok(Vec::new())
+    /// Reads the log's current settings. Blocks until the brokers answer (Kafka), for some seconds at most.
+    fn settings(&self) -> Result<LogSettings, Error> {
+        Ok(LogSettings::default())
     }
 
     /// The state of the log's own clients (Kafka).

@@ -59,7 +59,7 @@ pub async fn kafka(config: Config, kafka: KafkaConfig) -> Result<Projector, Erro
             Some(info) => {
                 refuse_lossy(&dir, accept, &kafka, &info)?;
                 for weakness in admin::weaknesses(&info) {
-                    tracing::warn!(topic = kafka.topic, "the topic is not configured for a journal: {weakness}");
+                    tracing::warn!(topic = kafka.topic, "the topic is not configured for a journal: {}", weakness.what);
                 }
             }
             None => {}

@@ -22,7 +22,7 @@ use super::{
     waits::{MISSING_WAIT, REQUEST_WAIT, await_topic, missing},
 };
 use crate::{
-    LogId,
+    LogId, LogSettings, Weakness,
     error::{Error, Kind},
 };
 
@@ -61,10 +61,17 @@ const SETTINGS: [(&str, &str, &str); 5] = [
     ("retention.bytes", "-1", "records would be deleted by size"),
     ("cleanup.policy", "delete", "records with an equal key would be deleted"),
     ("unclean.leader.election.enable", "false", "acknowledged records could be lost"),
-    ("message.timestamp.type", "LogAppendTime", "clients would choose the records' timestamps"),
+    (TIMESTAMPS, "LogAppendTime", "clients would choose the records' timestamps"),
 ];
 
-/// The number of [`SETTINGS`], from the first, that can lose records of the journal.
+const TIMESTAMPS: &str = "message.timestamp.type";
+const INSYNC: &str = "min.insync.replicas";
+const MESSAGE_BYTES: &str = "max.message.bytes";
+
+/// Not a setting of the topic, but of its creation.
+const REPLICAS: &str = "replication.factor";
+
+/// The first so many [`SETTINGS`] can lose records of the journal.
 const LOSSY: usize = 4;
 
 /// A setting with which a topic can lose records of a journal.
@@ -171,8 +178,8 @@ pub fn create_topic(config: &KafkaConfig, partitions: u32) -> Result<bool, Error
     let (replicas, insync) = replica_counts(brokers);
     let (insync, message_bytes_max) = (insync.to_string(), TOPIC_MESSAGE_BYTES_MAX.to_string());
     let mut wanted = NewTopic::new(topic, count, TopicReplication::Fixed(replicas as i32))
-        .set("min.insync.replicas", &insync)
-        .set("max.message.bytes", &message_bytes_max);
+        .set(INSYNC, &insync)
+        .set(MESSAGE_BYTES, &message_bytes_max);
     for (name, value, _) in SETTINGS {
         wanted = wanted.set(name, value);
     }
@@ -191,32 +198,46 @@ pub fn create_topic(config: &KafkaConfig, partitions: u32) -> Result<bool, Error
     Ok(created)
 }
 
-/// Returns the settings that are weaker than the settings of [`create_topic`], one sentence each for an operator.
-pub fn weaknesses(info: &TopicInfo) -> Vec<String> {
+/// Returns the settings of a log on this topic.
+pub(super) fn settings(info: &TopicInfo) -> LogSettings {
+    let stamps = info.configs.get(TIMESTAMPS);
+    LogSettings {
+        weaknesses: weaknesses(info),
+        partitions: Some(info.partitions),
+        create_time: stamps.map(|stamps| stamps == "CreateTime"),
+    }
+}
+
+/// Returns the settings that are weaker than the settings of [`create_topic`].
+pub fn weaknesses(info: &TopicInfo) -> Vec<Weakness> {
     let setting = |name: &str| info.configs.get(name).map_or("unknown", String::as_str);
     let number = |name: &str| setting(name).parse::<u64>().unwrap_or(0);
     let (replicas, insync) = replica_counts(info.brokers);
-    let mut sentences = Vec::new();
-    for (name, wanted, consequence) in SETTINGS {
+    let mut weaknesses = Vec::new();
+    for (at, (name, wanted, consequence)) in SETTINGS.into_iter().enumerate() {
         let value = setting(name);
         if value != wanted {
-            sentences.push(format!("{name} is {value}, not {wanted}: {consequence}"));
+            let what = format!("{name} is {value}, not {wanted}: {consequence}");
+            weaknesses.push(Weakness { setting: name, can_lose: at < LOSSY, what });
         }
     }
+    let mut add = |setting, what| weaknesses.push(Weakness { setting, can_lose: false, what });
     if info.replication < replicas {
         let (has, brokers) = (info.replication, info.brokers);
-        sentences.push(format!("the topic has {has} replicas, but {brokers} brokers can hold {replicas}"));
+        add(REPLICAS, format!("the topic has {has} replicas, but {brokers} brokers can hold {replicas}"));
     }
-    if number("min.insync.replicas") < u64::from(insync) {
-        let value = setting("min.insync.replicas");
-        sentences.push(format!("min.insync.replicas is {value}, not {insync}: one broker's loss could lose records"));
+    if number(INSYNC) < u64::from(insync) {
+        let value = setting(INSYNC);
+        add(INSYNC, format!("{INSYNC} is {value}, not {insync}: one broker's loss could lose records"));
     }
-    if number("max.message.bytes") < MESSAGE_BYTES_MAX as u64 {
-        let value = setting("max.message.bytes");
-        sentences
-            .push(format!("max.message.bytes is {value}, below the {MESSAGE_BYTES_MAX} that the largest record needs"));
+    if number(MESSAGE_BYTES) < MESSAGE_BYTES_MAX as u64 {
+        let value = setting(MESSAGE_BYTES);
+        add(
+            MESSAGE_BYTES,
+            format!("{MESSAGE_BYTES} is {value}, below the {MESSAGE_BYTES_MAX} that the largest record needs"),
+        );
     }
-    sentences
+    weaknesses
 }
 
 fn is_refusal(code: RDKafkaErrorCode) -> bool {
@@ -318,7 +339,11 @@ mod tests {
     #[test]
     fn what_we_create_has_no_weakness() {
         for brokers in [1, 2, 3, 9] {
-            assert_eq!(weaknesses(&strong(brokers)), Vec::<String>::new());
+            let settings = settings(&strong(brokers));
+            assert_eq!(
+                settings,
+                LogSettings { weaknesses: Vec::new(), partitions: Some(16), create_time: Some(false) }
+            );
         }
     }
 
@@ -336,11 +361,18 @@ mod tests {
             let mut info = strong(3);
             info.configs.insert(name.into(), weaker.into());
             let weak_settings = weaknesses(&info);
-            assert!(weak_settings.len() == 1 && weak_settings[0].starts_with(name), "{name}: {weak_settings:?}");
+            let [Weakness { setting, can_lose, what }] = &weak_settings[..] else {
+                panic!("{name}: {weak_settings:?}")
+            };
+            assert!(*setting == name && what.starts_with(name), "{name}: {what}");
+            assert_eq!(*can_lose, !lossy(&info).is_empty(), "{name}");
+            assert_eq!(settings(&info).create_time, Some(weaker == "CreateTime"));
             info.configs.remove(name);
             assert_eq!(weaknesses(&info).len(), 1, "{name} is not known");
+            assert_eq!(settings(&info).create_time.is_none(), name == TIMESTAMPS);
         }
-        assert_eq!(weaknesses(&TopicInfo { replication: 2, ..strong(3) }).len(), 1);
+        let few = weaknesses(&TopicInfo { replication: 2, ..strong(3) });
+        assert!(few.len() == 1 && !few[0].can_lose, "{few:?}");
     }
 
     #[test]

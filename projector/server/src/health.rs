@@ -8,7 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures_util::future::{join, join_all};
-use runlog_log::{Clients, Replacement, Stall};
+use runlog_log::{Clients, Replacement, Stall, Weakness};
 use runlog_projector::index::{
     fold::{Stop, StopKind},
     projector::{Consistency, moved_back},
@@ -16,6 +16,7 @@ use runlog_projector::index::{
         counts::{self, Counts},
         visible::Visible,
     },
+    store::meta::Journal,
 };
 use runlog_schemas::{
     answer::{Doctor, Finding, PartitionHealth, PartitionState, Severity},
@@ -62,14 +63,14 @@ pub(super) async fn health(app: &App) -> Vec<PartitionHealth> {
         .await
 }
 
-/// Finds settings in the log's current configuration that could lose records.
-async fn weaknesses(app: &App) -> Vec<Finding> {
+/// Finds settings in the log's current configuration that could lose records or mislead producers.
+async fn settings(app: &App) -> Vec<Finding> {
     let ask = async {
         // One thread waits for the log, however many requests there are. The semaphore is never closed.
         let turn = app.limits.weaknesses.clone().acquire_owned().await.ok();
         let look = move |app: &App| {
             let _turn = turn;
-            Ok(app.projector.log().weaknesses()?)
+            Ok(app.projector.log().settings()?)
         };
         app.blocking(look).await
     };
@@ -79,16 +80,28 @@ async fn weaknesses(app: &App) -> Vec<Finding> {
         what: format!("cannot read the log's configuration: {why}"),
         fix: "check that the log is reachable, and that this user may describe the topic".into(),
     };
-    let weak = |what| Finding {
+    let weak = |weakness: Weakness| Finding {
         severity: Severity::Error.into(),
-        what,
+        what: weakness.what,
         fix: "change the topic's configuration; a journal must not lose acknowledged records".into(),
     };
     match answer {
-        Ok(Ok(weaknesses)) => weaknesses.into_iter().map(weak).collect(),
+        Ok(Ok(settings)) => {
+            let more = added_partitions(settings.partitions, app.projector.journal(), app.projector.log().topic());
+            settings.weaknesses.into_iter().map(weak).chain(more).collect()
+        }
         Ok(Err(error)) => vec![unknown(error.problem().detail)],
         Err(_) => vec![unknown(format!("no answer within {PATIENCE:?}"))],
     }
+}
+
+/// Finds partitions of the topic that the journal does not have: somebody added them after the journal's genesis.
+fn added_partitions(count: Option<u32>, journal: &Journal, topic: &str) -> Option<Finding> {
+    let (count, own) = (count?, journal.partitions);
+    let what = format!("topic {topic} has {count} partitions, journal {} has {own}", journal.journal_id);
+    let fix = "let producers write to the journal's partitions only: servers do not read the added partitions, and Kafka cannot \
+               remove them";
+    (count > own).then(|| warning(what, fix))
 }
 
 /// Sums the counts of all readable partitions, and makes findings of them.
@@ -196,7 +209,7 @@ fn fix(partition: PartitionId, stop: &Stop) -> String {
 }
 
 pub(super) async fn doctor(app: App, _: Query<Nothing>) -> Result<Json<Doctor>, Refusal> {
-    let (partitions, weaknesses) = join(health(&app), weaknesses(&app)).await;
+    let (partitions, settings) = join(health(&app), settings(&app)).await;
     let (counts, count_findings) = app.read(|app| Ok(count_rows(app))).await?;
     let (mut findings, mut without_end) = (Vec::new(), Vec::new());
     for health in &partitions {
@@ -244,7 +257,7 @@ pub(super) async fn doctor(app: App, _: Query<Nothing>) -> Result<Json<Doctor>, 
         });
     }
     findings.extend(count_findings);
-    findings.extend(weaknesses);
+    findings.extend(settings);
     let healthy = findings.iter().all(|finding| finding.severity != Severity::Error);
     let (waiting_decisions, refused_records) = (counts.reconcile_required.waiting, counts.anomalies);
     Ok(Json(Doctor { healthy, partitions, findings, waiting_decisions, refused_records }))
@@ -368,6 +381,15 @@ mod tests {
             "warning: the consumer was replaced 2 times since the start, last 1 minutes ago: it lost all brokers";
         assert_eq!(shown(60), [stalled(60), replaced.to_owned()]);
         assert_eq!(shown(3600), [stalled(3600)]);
+    }
+
+    #[test]
+    fn partitions_that_the_topic_has_more_than_the_journal_are_a_warning() {
+        let journal = Journal { journal_id: "j".into(), partitions: 2 };
+        let found = |count| added_partitions(count, &journal, "t").map(|finding| (finding.severity, finding.what));
+        assert_eq!((found(None), found(Some(2))), (None, None));
+        let what = "topic t has 3 partitions, journal j has 2".to_owned();
+        assert_eq!(found(Some(3)), Some((Severity::Warning.into(), what)));
     }
 
     #[test]

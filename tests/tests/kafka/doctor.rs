@@ -3,7 +3,7 @@
 use anyhow::{Context, ensure};
 use rdkafka::{
     ClientConfig, Offset, TopicPartitionList,
-    admin::{AdminClient, AdminOptions, AlterConfig, ResourceSpecifier},
+    admin::{AdminClient, AdminOptions, AlterConfig, NewPartitions, ResourceSpecifier},
     client::DefaultClientContext,
 };
 use runlog_log::kafka::{KafkaConfig, admin as topic};
@@ -89,6 +89,31 @@ fn the_doctor_reports_a_topic_that_is_weakened_while_a_server_runs() -> anyhow::
     ensure!(named, "a server logs the setting at its start: {}", again.stderr());
     again.terminate()?;
     Ok(())
+}
+
+#[test]
+fn the_doctor_reports_partitions_that_were_added_to_the_topic() -> anyhow::Result<()> {
+    let (folder, config) = (tempdir()?, Broker::shared().unique_topic());
+    let server = Launch::kafka(folder.path(), &config).partitions(1).start()?;
+    let clean = server.runlog().json(&["doctor"])?.exits(0)?.json()?;
+    ensure!(clean["findings"] == json!([]), "{clean}");
+    let added =
+        wait(admin(&config)?.create_partitions([&NewPartitions::new(&config.topic, 3)], &AdminOptions::new()))??;
+    for added in added {
+        added.map_err(|(_, code)| code).context("partitions are added")?;
+    }
+    // The metadata of the broker contains the partitions after a moment.
+    let started = Instant::now();
+    while topic::describe(&config)?.is_none_or(|info| info.partitions < 3) {
+        ensure!(started.elapsed() < ALTER_WAIT, "the topic has no more partitions");
+        thread::sleep(LOOK);
+    }
+    let doctor = server.runlog().json(&["doctor"])?.exits(0)?.json()?;
+    let expected = format!("topic {} has 3 partitions, journal ", config.topic);
+    let [finding] = doctor["findings"].as_array().map_or(&[][..], Vec::as_slice) else { anyhow::bail!("{doctor}") };
+    let what = finding["what"].as_str().unwrap_or_default();
+    ensure!(finding["severity"] == "warning" && what.starts_with(&expected) && what.ends_with(" has 1"), "{doctor}");
+    say(&server, "it continues")
 }
 
 #[test]

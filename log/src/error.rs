@@ -23,6 +23,8 @@ pub enum Kind {
     /// The topic was deleted and created again (Kafka), so it is no longer the log that was opened. The append or read had no
     /// effect.
     Replaced,
+    /// The log is not the journal's home. The append had no effect, and no repetition to this log can succeed.
+    NotHome,
 }
 
 /// Why a call on the log failed.

@@ -21,6 +21,7 @@ pub mod failpoint;
 pub mod flush;
 pub mod fold;
 pub mod follow;
+pub mod home;
 pub mod journal;
 pub mod pipeline;
 pub mod principal;

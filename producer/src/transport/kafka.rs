@@ -43,6 +43,7 @@ pub(crate) fn log_failed(error: &runlog_log::Error) -> AppendFailed {
         Kind::Invalid => (ErrorKind::Invalid, Action::FixTheInput, true),
         Kind::Unknown => (ErrorKind::Unavailable, Action::Reopen, false),
         Kind::Replaced => (ErrorKind::PartitionStopped, Action::Operator, true),
+        Kind::NotHome => (ErrorKind::Unavailable, Action::Operator, true),
         Kind::OutOfRange | Kind::Fatal | Kind::Damaged => (ErrorKind::Unavailable, Action::Reopen, false),
     };
     AppendFailed { error: Error::new(kind, action, format!("log append failed: {error}")), untouched }

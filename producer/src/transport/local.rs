@@ -6,6 +6,7 @@ use crate::{
     error::{Action, Error},
 };
 use runlog_content::Store;
+use runlog_log::Kind;
 use runlog_projector::{
     Consistency, Projector,
     index::{
@@ -66,7 +67,7 @@ impl Local {
         let ack = self.projector.log().append(partition, entries);
         let ack = tokio::time::timeout(self.deadline, ack).await.map_err(|_| unacknowledged(first, self.deadline))?;
         let offsets = ack.map_err(|failed| {
-            let untouched = matches!(failed.kind(), runlog_log::Kind::Retry | runlog_log::Kind::Invalid);
+            let untouched = matches!(failed.kind(), Kind::Retry | Kind::Invalid | Kind::NotHome);
             let failed = runlog_projector::Error::of_append(failed);
             AppendFailed { error: error(&failed), untouched }
         })?;

@@ -192,6 +192,14 @@ fn fix(partition: PartitionId, stop: &Stop) -> String {
             "take the skip back: runlog dead-letter skip {partition}:{} --who … --why …; the record that it names stays applied",
             stop.offset
         ),
+        StopKind::ForeignLog => {
+            "serve the log that the index was built from; or stop the server, delete the index folder and start again, which \
+             builds the index from this log"
+                .into()
+        }
+        StopKind::ForeignSkip => {
+            "serve the journal's home; this partition answers at eventual, as before the skip. Delete nothing".into()
+        }
         StopKind::NotAJournal => "serve the topic that the journal was created on, or a new one".into(),
         StopKind::Panic => format!(
             "report the defect with the server's log; start a version without it, or void the record: \

@@ -3,7 +3,7 @@
 use super::store;
 use runlog_schemas::{
     answer::{self, ErrorKind, Position, Problem, ProblemReason},
-    id::{Illegal, Offset, PartitionId, RecordId},
+    id::{Illegal, LogId, Offset, PartitionId, RecordId},
     subject::Subject,
 };
 use std::time::Duration;
@@ -17,6 +17,7 @@ pub struct Error {
     subject: Box<Subject>,
     lag: Option<u64>,
     reason: Option<ProblemReason>,
+    home: Option<LogId>,
     retry_after: Option<Duration>,
     #[source]
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
@@ -25,13 +26,36 @@ pub struct Error {
 impl Error {
     /// An error of `kind`. The message names the problem, its subject and the remedy.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        let subject = Box::default();
-        Self { kind, message: message.into(), subject, lag: None, reason: None, retry_after: None, source: None }
+        Self {
+            kind,
+            message: message.into(),
+            subject: Box::default(),
+            lag: None,
+            reason: None,
+            home: None,
+            retry_after: None,
+            source: None,
+        }
     }
 
     /// The error for a decision about an effect that its process may still be running.
     pub fn active(message: impl Into<String>) -> Self {
         Self { reason: Some(ProblemReason::Active), ..Self::new(ErrorKind::Conflict, message) }
+    }
+
+    /// The error for a call that only the journal's home can answer, on another log.
+    pub fn not_home(message: impl Into<String>, home: Option<LogId>) -> Self {
+        Self { reason: Some(ProblemReason::Mirror), home, ..Self::new(ErrorKind::Unavailable, message) }
+    }
+
+    /// The error for a position or a cursor of another log.
+    pub fn foreign_log(message: impl Into<String>) -> Self {
+        Self { reason: Some(ProblemReason::ForeignLog), ..Self::new(ErrorKind::Conflict, message) }
+    }
+
+    /// The error for a run that may have done more than this journal knows, because its home was lost.
+    pub fn doubt(message: impl Into<String>) -> Self {
+        Self { reason: Some(ProblemReason::Doubt), ..Self::new(ErrorKind::ReconcileRequired, message) }
     }
 
     /// Sets the wait before a retry.
@@ -117,6 +141,16 @@ impl Error {
         self.kind
     }
 
+    /// The reason, for kinds with several reasons.
+    pub fn reason(&self) -> Option<ProblemReason> {
+        self.reason
+    }
+
+    /// The journal's home, for a call that only the home can answer.
+    pub fn home(&self) -> Option<&LogId> {
+        self.home.as_ref()
+    }
+
     /// The record or log position that it concerns, as far as known.
     pub fn subject(&self) -> &Subject {
         &self.subject
@@ -166,8 +200,9 @@ impl From<runlog_content::Error> for Error {
 
 impl From<runlog_log::Error> for Error {
     fn from(source: runlog_log::Error) -> Self {
+        let reason = (source.kind() == runlog_log::Kind::NotHome).then_some(ProblemReason::Mirror);
         let error = Self::new(kind_of(source.kind()), source.to_string()).about(source.subject().clone());
-        Self { source: source.into_source(), ..error }
+        Self { reason, source: source.into_source(), ..error }
     }
 }
 
@@ -177,7 +212,7 @@ pub fn kind_of(kind: runlog_log::Kind) -> ErrorKind {
     match kind {
         Kind::Invalid => ErrorKind::Invalid,
         Kind::Replaced => ErrorKind::PartitionStopped,
-        Kind::Retry | Kind::Unknown | Kind::Fatal => ErrorKind::Unavailable,
+        Kind::Retry | Kind::Unknown | Kind::Fatal | Kind::NotHome => ErrorKind::Unavailable,
         Kind::OutOfRange | Kind::Damaged => ErrorKind::Internal,
     }
 }

@@ -39,7 +39,7 @@ symbols! {
         UnknownSchema = "unknown_schema", NotAJournal = "not_a_journal", LogTruncated = "log_truncated",
         LogDiverged = "log_diverged", LogDamaged = "log_damaged", CannotRebuild = "cannot_rebuild",
         IndexDamaged = "index_damaged", Panic = "panic", Store = "store", Log = "log", Registry = "registry",
-        StoreStalled = "store_stalled",
+        StoreStalled = "store_stalled", ForeignLog = "foreign_log", ForeignSkip = "foreign_skip",
     }
 }
 

@@ -8,6 +8,7 @@ use super::{
     executor::{Executor, NoResult},
     failpoint,
     fold::{Fold, Stop},
+    home::HomeState,
     journal,
     pipeline::{self, Pipeline},
     query::{self, TopicPartition},
@@ -183,9 +184,15 @@ impl Projector {
         &self.shared.journal
     }
 
+    /// The home of the journal and the id of the log.
+    pub fn home(&self) -> &HomeState {
+        &self.shared.home
+    }
+
     /// Whether clients may use a feature: not every schema version that is written can express all.
     pub fn has(&self, feature: Feature) -> bool {
-        self.shared.config.writes_basis() || !feature.needs_basis()
+        // Positions and cursors do not name their log yet.
+        feature != Feature::Logs && (self.shared.config.writes_basis() || !feature.needs_basis())
     }
 
     /// The log's time now, milliseconds since the Unix epoch: by the log's own clock, or by the projector's if another

@@ -5,6 +5,7 @@ use super::{
     executor::NoResult,
     flush::Flushes,
     fold::Stop,
+    home::HomeState,
     store::{Budget, Storage, Store, meta},
 };
 use runlog_log::Log;
@@ -35,6 +36,7 @@ pub struct Progress {
 pub struct Shared {
     pub(crate) log: Arc<dyn Log>,
     pub(crate) journal: meta::Journal,
+    pub(crate) home: Arc<HomeState>,
     pub(crate) budget: Budget,
     pub(crate) flushes: Flushes,
     pub(crate) ending: AtomicBool,
@@ -93,7 +95,9 @@ impl Shared {
         let builds_max = std::thread::available_parallelism().map_or(1, usize::from).min(partitions.len()).max(1);
         let builds = Semaphore::new(builds_max);
         let flushes = Flushes::new(config.flush, budget.memtables_max(), partitions.len());
-        Self { log, journal, budget, flushes, ending, config, builds, builds_max, followers, reads, partitions }
+        // The journal has no home yet.
+        let home = HomeState::new(None, None);
+        Self { log, journal, home, budget, flushes, ending, config, builds, builds_max, followers, reads, partitions }
     }
 
     /// Runs a read that may block a thread, as soon as there is a permit.

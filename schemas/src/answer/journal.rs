@@ -36,6 +36,7 @@ symbols! {
     /// * `CallKeys`: `/v1/runs/{run}/lookup` finds a call by tool and idempotency key.
     /// * `Filters`: `/v1/effects` accepts `prefix` and `tool`, and `/v1/runs` accepts `idle`.
     /// * `Uploads`: a payload can be uploaded before its record, and the receipt lets the record name it.
+    /// * `Logs`: of later versions. Positions and cursors name their log.
     Feature {
         Revisions = "revisions",
         DryRun = "dry_run",
@@ -60,6 +61,7 @@ symbols! {
         Overview = "overview",
         CallKeys = "call_keys",
         Filters = "filters",
+        Logs = "logs",
     }
 }
 

@@ -71,7 +71,10 @@ crate::symbols! {
 
 crate::symbols! {
     /// The reason of a refused request. `active`: a process may still be running the effect of the decision.
-    ProblemReason { Active = "active" }
+    ///
+    /// Of later versions: `mirror`: the server reads a mirror of the journal. `foreign_log`: the position or cursor belongs to
+    /// another log. `doubt`: the run's home was lost.
+    ProblemReason { Active = "active", Mirror = "mirror", ForeignLog = "foreign_log", Doubt = "doubt" }
 }
 
 impl ErrorKind {

@@ -22,7 +22,7 @@ impl Pipeline {
                 self.retry_all(StopKind::Log, &error.to_string());
                 self.reader_failed = true;
             }
-            Kind::Retry | Kind::Invalid | Kind::Unknown => {
+            Kind::Retry | Kind::Invalid | Kind::Unknown | Kind::NotHome => {
                 tracing::warn!("reading the log failed, trying again: {error}");
                 self.shared.config.executor.block(POLL_WAIT);
             }

@@ -2,7 +2,12 @@
 //! progress of a store of an older layout can still be read.
 
 use super::{index::Index, key::Key};
-use runlog_schemas::{datum, datum::Sha256, id::Offset, schema};
+use runlog_schemas::{
+    datum,
+    datum::Sha256,
+    id::{Offset, RunId},
+    schema,
+};
 
 /// Its keys start like an index'.
 pub const INDEX: Index = Index::new(0, "meta", &[]);
@@ -53,6 +58,26 @@ pub fn run_numbers() -> Key {
     Key::new(INDEX, 6)
 }
 
+/// The log that the store was built from.
+pub fn log() -> Key {
+    Key::new(INDEX, 7)
+}
+
+/// The home in force.
+pub fn home() -> Key {
+    Key::new(INDEX, 8)
+}
+
+/// A run that may continue after the loss of a home; `None` for all runs that were unknown.
+pub fn accepted(run_id: Option<RunId<&str>>) -> Key {
+    Key::new(INDEX, 9).text(run_id.as_ref().map_or("", RunId::as_str))
+}
+
+/// Present if the store was built from committed records only.
+pub fn committed() -> Key {
+    Key::new(INDEX, 10)
+}
+
 /// A store's progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
@@ -92,3 +117,47 @@ pub struct SkipRow {
     pub why: String,
 }
 datum!(SkipRow { who, why });
+
+/// The log that a store was built from. No build writes this row yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogRow {
+    /// Its id.
+    pub log: String,
+}
+datum!(LogRow { log });
+
+/// The home in force after a partition's records. No build writes this row yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HomeRow {
+    /// The number of the home within the journal, from 1.
+    pub epoch: u32,
+    /// The log.
+    pub log: String,
+    /// The partition's first known home.
+    pub origin: String,
+    /// Another log that was made the home in the same epoch; empty if there is none.
+    pub rival: String,
+    /// The home before it; empty if it took over from none.
+    pub from: String,
+    /// The offset of the record.
+    pub offset: Offset,
+    /// The log's time of the record, milliseconds since the Unix epoch.
+    pub logged_at_millis: i64,
+    /// The author of the decision; empty for the home of a new journal.
+    pub who: String,
+    /// The reason.
+    pub why: String,
+}
+datum!(HomeRow { epoch, log, origin, rival, from, offset, logged_at_millis, who, why });
+
+/// An operator's statement that a run may continue although its home was lost. No build writes this row yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcceptRow {
+    /// The offset of the record.
+    pub offset: Offset,
+    /// The author.
+    pub who: String,
+    /// The reason.
+    pub why: String,
+}
+datum!(AcceptRow { offset, who, why });

@@ -1,0 +1,290 @@
+//! The home of a journal: the log to which the journal's servers append. A mirror of that log has the same records, but another
+//! log id.
+//!
+//! ```text
+//!   genesis record ─▶ header runlog-home ─▶ carried ─▶ advance ─▶ HomeRow ─▶ HomeState ─▶ role
+//! ```
+//!
+//! A home is a header of a genesis record, because a mirror copies records with their headers. The home in force is a function of
+//! a partition's records, in log order: the home of the highest epoch.
+//!
+//! Nothing writes the header yet, and every server's role is [`Role::Unknown`]: it works as it did before logs had ids.
+
+use super::{error::Error, store::meta::HomeRow};
+use runlog_schemas::id::{LogId, Offset, RunId};
+use serde::{Deserialize, Serialize};
+use std::sync::{
+    Arc, PoisonError, RwLock,
+    atomic::{AtomicU8, Ordering},
+};
+
+/// The name of the header.
+pub const HEADER: &str = "runlog-home";
+
+/// The content of a header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Carried {
+    /// The journal has a home.
+    Home(Home),
+    /// An operator has checked a run after the loss of a home.
+    Accept(Accept),
+}
+
+/// A home.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Home {
+    /// The number of the home within the journal, from 1.
+    pub epoch: u32,
+    /// The log.
+    pub log: LogId,
+    /// The home before it, if this home took over from one.
+    #[serde(default)]
+    pub from: Option<LogId>,
+    /// The author of the decision; empty for the home of a new journal.
+    #[serde(default)]
+    pub who: String,
+    /// The reason.
+    #[serde(default)]
+    pub why: String,
+}
+
+/// An operator's statement that a run may continue although its home was lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Accept {
+    /// The run; `None` for all runs that this log does not know.
+    #[serde(default)]
+    pub run: Option<RunId>,
+    /// The author.
+    #[serde(default)]
+    pub who: String,
+    /// The reason.
+    #[serde(default)]
+    pub why: String,
+}
+
+/// A header that this version cannot use. It has no effect.
+#[derive(Debug, thiserror::Error)]
+#[error("the header {HEADER} is ignored, because {why}")]
+pub struct Malformed {
+    why: String,
+}
+
+/// The JSON of a header, with exactly one of its members.
+#[derive(Deserialize)]
+struct Value {
+    home: Option<Home>,
+    accept: Option<Accept>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "lowercase")]
+enum ValueRef<'a> {
+    Home(&'a Home),
+    Accept(&'a Accept),
+}
+
+/// Encodes a header.
+pub fn header(carried: &Carried) -> (String, Vec<u8>) {
+    let value = match carried {
+        Carried::Home(home) => ValueRef::Home(home),
+        Carried::Accept(accept) => ValueRef::Accept(accept),
+    };
+    (HEADER.to_owned(), serde_json::to_vec(&value).expect("texts and numbers are JSON"))
+}
+
+/// Decodes the first header with the name [`HEADER`]. Returns `None` if there is none.
+pub fn carried(headers: &[(String, Vec<u8>)]) -> Result<Option<Carried>, Malformed> {
+    let Some((_, bytes)) = headers.iter().find(|(name, _)| name == HEADER) else { return Ok(None) };
+    let malformed = |why: String| Malformed { why };
+    // The error of serde_json may contain the text, which a foreign producer chose.
+    let not_json = |error: serde_json::Error| malformed(format!("its JSON does not decode at byte {}", error.column()));
+    match serde_json::from_slice(bytes).map_err(not_json)? {
+        Value { home: Some(home), accept: None } if home.epoch == 0 => {
+            Err(malformed(format!("the epoch of log {} is 0", home.log)))
+        }
+        Value { home: Some(home), accept: None } => Ok(Some(Carried::Home(home))),
+        Value { home: None, accept: Some(accept) } => Ok(Some(Carried::Accept(accept))),
+        Value { home: None, accept: None } => Err(malformed("it has neither a home nor an accept".to_owned())),
+        Value { home: Some(_), accept: Some(_) } => Err(malformed("it has both a home and an accept".to_owned())),
+    }
+}
+
+/// Applies the home in the record at `offset`, which the log stamped `millis`, to a partition's row. Returns the new row, or `None`
+/// if the row stays as it is.
+pub fn advance(row: Option<&HomeRow>, home: &Home, offset: Offset, millis: i64) -> Option<HomeRow> {
+    let new_row = |origin: &str| HomeRow {
+        epoch: home.epoch,
+        log: home.log.to_string(),
+        origin: origin.to_owned(),
+        rival: String::new(),
+        from: home.from.as_ref().map_or_else(String::new, LogId::to_string),
+        offset,
+        logged_at_millis: millis,
+        who: home.who.clone(),
+        why: home.why.clone(),
+    };
+    match row {
+        // The earlier records belong to the earlier home, if this home took over from one.
+        None => Some(new_row(home.from.as_ref().unwrap_or(&home.log).as_str())),
+        Some(row) if home.epoch > row.epoch => Some(new_row(&row.origin)),
+        Some(row) => with_rival(row, home.epoch, home.log.as_str()),
+    }
+}
+
+/// The row with `log` as its rival. `None` if the log is no rival, or the row has one already.
+fn with_rival(row: &HomeRow, epoch: u32, log: &str) -> Option<HomeRow> {
+    let is_rival = epoch == row.epoch && !log.is_empty() && log != row.log && row.rival.is_empty();
+    is_rival.then(|| HomeRow { rival: log.to_owned(), ..row.clone() })
+}
+
+/// The role of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Role {
+    /// The journal has no home.
+    Unknown,
+    /// The server reads the home.
+    Home,
+    /// The server reads a mirror, or cannot prove that it reads the home.
+    Mirror,
+    /// Two logs were made the home in one epoch. One of them is a mirror.
+    Contested,
+}
+
+impl Role {
+    fn of(own: Option<&LogId>, known: Option<&HomeRow>) -> Self {
+        match known {
+            None => Self::Unknown,
+            Some(row) if !row.rival.is_empty() => Self::Contested,
+            Some(row) if own.is_some_and(|own| own.as_str() == row.log) => Self::Home,
+            Some(_) => Self::Mirror,
+        }
+    }
+
+    fn load(role: &AtomicU8) -> Self {
+        let roles = [Self::Unknown, Self::Home, Self::Mirror, Self::Contested];
+        roles[usize::from(role.load(Ordering::Acquire))]
+    }
+}
+
+/// The home of a server's journal, as far as its partitions know it, and the id of the server's own log.
+#[derive(Debug)]
+pub struct HomeState {
+    own: Option<LogId>,
+    known: RwLock<Option<HomeRow>>,
+    /// The role, for calls that need no lock.
+    role: AtomicU8,
+}
+
+impl HomeState {
+    /// The state of a server with this log and this home, if they are known.
+    pub fn new(own: Option<LogId>, known: Option<HomeRow>) -> Arc<Self> {
+        let role = AtomicU8::new(Role::of(own.as_ref(), known.as_ref()) as u8);
+        Arc::new(Self { own, known: RwLock::new(known), role })
+    }
+
+    /// The role of the server.
+    pub fn role(&self) -> Role {
+        Role::load(&self.role)
+    }
+
+    /// The home in force.
+    pub fn known(&self) -> Option<HomeRow> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The id of the server's own log.
+    pub fn own(&self) -> Option<&LogId> {
+        self.own.as_ref()
+    }
+
+    /// Updates the known home from the committed row of a partition. The higher epoch wins. Two partitions whose homes differ in one
+    /// epoch make the home contested.
+    pub fn learn(&self, row: &HomeRow) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let new_row = match &*known {
+            None => Some(row.clone()),
+            Some(known) if row.epoch > known.epoch => Some(row.clone()),
+            Some(known) => with_rival(known, row.epoch, &row.log).or_else(|| with_rival(known, row.epoch, &row.rival)),
+        };
+        if let Some(row) = new_row {
+            self.role.store(Role::of(self.own.as_ref(), Some(&row)) as u8, Ordering::Release);
+            *known = Some(row);
+        }
+    }
+
+    /// The id of the own log, if answers must name it: if the journal has a home.
+    pub fn tag(&self) -> Option<&LogId> {
+        self.own.as_ref().filter(|_| self.role() != Role::Unknown)
+    }
+
+    /// Refuses a call that only the home can answer. `what` is the call, such as "an append".
+    ///
+    /// Errors: `Unavailable` with the reason `mirror` on a mirror and while two logs are homes.
+    pub fn check_home(&self, what: &str) -> Result<(), Error> {
+        if matches!(self.role(), Role::Unknown | Role::Home) {
+            return Ok(());
+        }
+        let Some(row) = self.known() else { return Ok(()) };
+        let role = Role::of(self.own(), Some(&row));
+        let HomeRow { log: home, rival, .. } = row;
+        let message = match (&self.own, role) {
+            // Another thread has learned a later home.
+            (_, Role::Unknown | Role::Home) => return Ok(()),
+            (_, Role::Contested) => format!(
+                "this journal has home records of two logs, {home} and {rival}, because a mirror was initialised or two clusters are \
+                 mirrored to each other: {what} is refused and had no effect; use the server of the cluster where agents write"
+            ),
+            (Some(own), _) => format!(
+                "this server reads log {own}, a mirror of the home {home}: {what} is possible at the home only and had no effect; \
+                 ask a server of the home, or read at eventual"
+            ),
+            (None, _) => format!(
+                "these brokers give no topic id, so this server cannot prove that it reads the home {home}: {what} is refused and \
+                 had no effect; ask a server of the home, or read at eventual"
+            ),
+        };
+        Err(Error::not_home(message, LogId::parse(&home).ok()))
+    }
+
+    /// Refuses a position or a cursor of another log. `what` is its parameter, and `named` the log that it names.
+    ///
+    /// One that names no log is accepted while the journal has been in one log only.
+    ///
+    /// Errors: `Conflict` with the reason `foreign_log`; `Invalid` if `named` is no id of a log.
+    pub fn check_log(&self, what: &str, named: Option<&str>) -> Result<(), Error> {
+        let Some(named) = named else {
+            return if self.has_one_log() {
+                Ok(())
+            } else {
+                Err(Error::foreign_log(format!(
+                    "{what} names no log, and this journal is in several logs; repeat the query that returned it, or write a \
+                     position as P:O@LOG"
+                )))
+            };
+        };
+        let named = LogId::parse(named)?;
+        match &self.own {
+            Some(own) if *own == named => Ok(()),
+            Some(own) => Err(Error::foreign_log(format!(
+                "{what} belongs to log {named}, and this server reads log {own}; repeat the query that returned it"
+            ))),
+            None => Err(Error::foreign_log(format!(
+                "{what} belongs to log {named}, and these brokers give no topic id to compare it with; repeat the query that \
+                 returned it"
+            ))),
+        }
+    }
+
+    /// Whether the journal's records have been in one log only, as far as this server knows.
+    fn has_one_log(&self) -> bool {
+        match self.role() {
+            Role::Unknown => true,
+            Role::Home => self.known().is_some_and(|row| row.epoch == 1 && row.origin == row.log),
+            Role::Mirror | Role::Contested => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -207,7 +207,7 @@ mod tests {
             record_id: RecordId::new("r").ok().map(|id| id.to_owned()),
         };
         assert_eq!(error.subject(), &named);
-        let position = Position { topic: "t".into(), partition: 1.into(), offset: 7.into(), index: 0 };
+        let position = Position { topic: "t".into(), partition: 1.into(), offset: 7.into(), index: 0, log: None };
         assert_eq!(error.about_position(&position).subject(), &Subject { offset: Some(7.into()), ..named });
         Ok(())
     }

@@ -234,7 +234,7 @@ impl Backend {
                 let partition = projector.partition_of(id(run));
                 projector.wait(partition, Consistency::Latest, QUERY_TIMEOUT).await.expect("latest");
                 let (store, contents) = (projector.store(partition), projector.contents(QUERY_TIMEOUT));
-                let place = query::TopicPartition { topic: projector.log().topic(), partition };
+                let place = projector.place(partition);
                 let (show, order) = (query::timeline::Show::Raw.into(), query::Order::Asc);
                 let ask = query::timeline::Query { limit: RECORDS_MAX, show, as_of: None, order };
                 let page = query::timeline::page(&store.view(), &contents, place, id(run), ask, None);

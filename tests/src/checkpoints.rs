@@ -34,7 +34,8 @@ use crate::{
 pub mod stories;
 
 /// The topic and partition of positions.
-const PLACE: query::TopicPartition<'_> = query::TopicPartition { topic: "test", partition: PartitionId::ZERO };
+const PLACE: query::TopicPartition<'_> =
+    query::TopicPartition { topic: "test", partition: PartitionId::ZERO, log: None };
 
 /// A journal of one partition, folded as the projector does it, without a server.
 pub struct Journal {

@@ -176,7 +176,8 @@ impl Prepared {
     }
 
     fn lookup(&self) -> runlog_schemas::answer::Lookup {
-        let (run_id, place) = (RunId::new(RUN).unwrap(), TopicPartition { topic: "t", partition: PartitionId::ZERO });
+        let (run_id, place) =
+            (RunId::new(RUN).unwrap(), TopicPartition { topic: "t", partition: PartitionId::ZERO, log: None });
         let answer =
             lookup::get(&*self.filled, &Contents::none(), place, run_id, self.fingerprint.borrow(), None).unwrap();
         assert!(answer.result.is_some(), "{answer:?}");

@@ -10,10 +10,7 @@ use crate::{
     server::{Server, WAIT},
 };
 use hdrhistogram::Histogram;
-use runlog_projector::{
-    Consistency,
-    index::query::{self, TopicPartition},
-};
+use runlog_projector::{Consistency, index::query};
 use runlog_schemas::{answer::Lookup, id::RunId};
 use serde::Serialize;
 use std::time::Instant;
@@ -112,7 +109,7 @@ async fn lookup_in_process(
     let partition = projector.partition_of(run_id);
     projector.wait(partition, level, WAIT).await?;
     let (store, contents) = (projector.store(partition), projector.contents(WAIT));
-    let place = TopicPartition { topic: projector.log().topic(), partition };
+    let place = projector.place(partition);
     let occurrence = Some(call.occurrence);
     Ok(query::lookup::get(&store.view(), &contents, place, run_id, fingerprint.borrow(), occurrence)?)
 }

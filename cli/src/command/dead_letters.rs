@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn bytes_are_shown_sixteen_a_line_and_harmless() {
-        let position = Position { topic: "t".into(), partition: 1.into(), offset: 2.into(), index: 0 };
+        let position = Position { topic: "t".into(), partition: 1.into(), offset: 2.into(), index: 0, log: None };
         let hex = "1b5b41".to_owned() + &"00".repeat(14);
         let letter = Letter {
             position,

@@ -26,7 +26,7 @@ use tokio::time::{timeout, timeout_at};
 /// Whether the effect of an acknowledged intent may run.
 enum Permission {
     /// It may run: the read-back, and when that was requested.
-    Granted(ReadBack, SentAt),
+    Granted(Box<ReadBack>, SentAt),
     /// It must not run, and the handle stops with this error.
     Denied(Error),
     /// It must not run, but the handle need not stop: another call failed first, or the run's writer could not be determined.
@@ -155,11 +155,11 @@ async fn check_may_run(spec: &CallSpec<'_>, acked: &AckedRecord, epoch: Epoch) -
         }
     };
     if answer.epoch == epoch {
-        return Permission::Granted(answer, requested_at);
+        return Permission::Granted(Box::new(answer), requested_at);
     }
     let lock = timeout_at(requested_at.instant + deadline, session.lock()).await;
     match lock.map(|guard| guard.map(|guard| guard.appender.is_writer_since(epoch, &answer))) {
-        Ok(Ok(true)) if requested_at.age() <= deadline => Permission::Granted(answer, requested_at),
+        Ok(Ok(true)) if requested_at.age() <= deadline => Permission::Granted(Box::new(answer), requested_at),
         Ok(Ok(false)) => Permission::Denied(taken_over(client.id(), acked, &answer)),
         Ok(Err(error)) => Permission::NotStarted(error),
         _ => Permission::Denied(too_late(client.id(), acked, deadline)),

@@ -122,7 +122,7 @@ impl Kafka {
         let partition = partition_of(run_of(first)?, self.partitions);
         let ack = tokio::time::timeout(self.deadline, self.log.append(partition, entries)).await;
         let offsets = ack.map_err(|_| unacknowledged(first, self.deadline))?.map_err(|error| log_failed(&error))?;
-        let at = |offset| Position { topic: self.log.topic().to_owned(), partition, offset, index: 0 };
+        let at = |offset| Position { topic: self.log.topic().to_owned(), partition, offset, index: 0, log: None };
         Ok(offsets.into_iter().map(|offset| Appended::with_position(at(offset))).collect())
     }
 }

@@ -110,7 +110,7 @@ impl Local {
         let partition = self.wait_for_latest(run_id).await?;
         let run_id = run_id.to_owned();
         self.query(move |projector| {
-            let place = query::TopicPartition { topic: projector.log().topic(), partition };
+            let place = projector.place(partition);
             query::runs::get(&projector.store(partition).view(), place, run_id.borrow(), projector.log_now())
         })
         .await
@@ -144,7 +144,7 @@ impl Local {
         let (run_id, wait) = (run_id.to_owned(), self.deadline);
         self.query(move |projector| {
             let (store, contents) = (projector.store(partition), projector.contents(wait));
-            let place = query::TopicPartition { topic: projector.log().topic(), partition };
+            let place = projector.place(partition);
             let (view, run, cursor) = (store.view(), run_id.borrow(), cursor.as_deref());
             // All pages show one state of the run. If records were applied since, later pages read the earlier state.
             let first_page_offset =
@@ -183,7 +183,7 @@ impl Local {
         let (run, wait, all) = (run_id.to_owned(), self.deadline, *which == RecordFilter::default());
         self.query(move |projector| {
             let (store, contents) = (projector.store(partition), projector.contents(wait));
-            let place = query::TopicPartition { topic: projector.log().topic(), partition };
+            let place = projector.place(partition);
             let (view, run, cursor) = (store.view(), run.borrow(), cursor.as_deref());
             if query::runs::get(&view, place, run, projector.log_now())?.is_none() {
                 return Ok(None);
@@ -207,7 +207,7 @@ impl Local {
         let (run, wait) = (run_id.to_owned(), self.deadline);
         let answer = self.query(move |projector| {
             let (store, contents) = (projector.store(partition), projector.contents(wait));
-            let place = query::TopicPartition { topic: projector.log().topic(), partition };
+            let place = projector.place(partition);
             let latest = query::checkpoint::latest(&store.view(), &contents, place, run.borrow(), at_or_before)?;
             query::checkpoint::answer_latest(place, run.borrow(), latest)
         });
@@ -222,7 +222,7 @@ impl Local {
         let (run, request, wait) = (run_id.to_owned(), id.to_owned(), self.deadline);
         let answer = self.query(move |projector| {
             let (store, contents) = (projector.store(partition), projector.contents(wait));
-            let place = query::TopicPartition { topic: projector.log().topic(), partition };
+            let place = projector.place(partition);
             query::lookup::by_request(&store.view(), &contents, place, run.borrow(), request.borrow())
         });
         let none = || Error::new(ErrorKind::NotFound, Action::Operator, format!("run {run_id} has no call {id}"));

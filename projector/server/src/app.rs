@@ -147,7 +147,7 @@ impl App {
     }
 
     pub(super) fn topic_partition(&self, partition: PartitionId) -> TopicPartition<'_> {
-        TopicPartition { topic: self.projector.log().topic(), partition }
+        self.projector.place(partition)
     }
 
     /// Queues a read of the indices and of content, and runs it off the network threads.

@@ -265,7 +265,12 @@ impl Projector {
 
     /// A position of this journal.
     pub fn position(&self, partition: PartitionId, offset: Offset, index: u32) -> Position {
-        Position { topic: self.shared.log.topic().to_owned(), partition, offset, index }
+        self.place(partition).position(offset, index)
+    }
+
+    /// The topic and partition of an answer's positions.
+    pub fn place(&self, partition: PartitionId) -> TopicPartition<'_> {
+        TopicPartition { topic: self.shared.log.topic(), partition, log: self.shared.home.tag() }
     }
 
     /// Requests the partition's bounds from the log.
@@ -378,7 +383,7 @@ impl Projector {
         record_id: Option<RecordId<&str>>,
     ) -> Result<Outcome, Error> {
         let store = self.store(partition);
-        let at = TopicPartition { topic: self.log().topic(), partition };
+        let at = self.place(partition);
         query::outcome::get(&store.view(), at, run_id, place, record_id)?.ok_or_else(|| {
             Error::new(
                 ErrorKind::NotFound,
@@ -418,7 +423,7 @@ impl Projector {
             self.wait(partition, Consistency::AtLeast(partition, last), deadline).await?;
         }
         let store = self.store(partition);
-        let at = TopicPartition { topic: self.log().topic(), partition };
+        let at = self.place(partition);
         let place = |position: &Position| (position.offset, position.index);
         let places: Vec<_> = also.iter().map(place).collect();
         query::outcome::read_back(&store.view(), at, run_id, place(position), record_id, &places)?
@@ -445,7 +450,7 @@ impl Projector {
         let partition = self.partition_of(run_id);
         self.wait(partition, consistency, deadline).await?;
         let store = self.store(partition);
-        let at = TopicPartition { topic: self.log().topic(), partition };
+        let at = self.place(partition);
         query::outcome::by_id(&store.view(), at, run_id, record_id)
     }
 

@@ -15,7 +15,7 @@ use super::{
 use runlog_schemas::{
     answer::{Dropped, ErrorKind, MissingContent, OrOther, Position},
     codec::{self, Envelope},
-    id::{Offset, PartitionId, RecordId, RunId},
+    id::{LogId, Offset, PartitionId, RecordId, RunId},
     payload::{Payload, PayloadType},
     record::{self, Body, JournalRecord, RecordKind},
 };
@@ -53,12 +53,15 @@ pub struct TopicPartition<'a> {
     pub topic: &'a str,
     /// The partition.
     pub partition: PartitionId,
+    /// The log, if positions must name it.
+    pub log: Option<&'a LogId>,
 }
 
 impl TopicPartition<'_> {
     /// A position in this partition.
     pub fn position(&self, offset: Offset, index: u32) -> Position {
-        Position { topic: self.topic.to_owned(), partition: self.partition, offset, index }
+        let Self { topic, partition, log } = *self;
+        Position { topic: topic.to_owned(), partition, offset, index, log: log.cloned() }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Positions in the log.
 
 use crate::{
-    id::{Offset, PartitionId},
+    id::{LogId, Offset, PartitionId},
     subject::Subject,
 };
 use serde::{Deserialize, Serialize};
@@ -18,6 +18,10 @@ pub struct Position {
     pub offset: Offset,
     /// The index within the offset.
     pub index: u32,
+    /// The log, if the journal has a home. No server sends it yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(skip))]
+    pub log: Option<LogId>,
 }
 
 impl Position {

@@ -34,7 +34,7 @@ const LOOKUPS: usize = 20_000;
 const RECOVERIES: usize = 100;
 /// Records of the recovered run.
 const OF_RUN: usize = 10_000;
-const PLACE: TopicPartition<'static> = TopicPartition { topic: "bench", partition: PartitionId::ZERO };
+const PLACE: TopicPartition<'static> = TopicPartition { topic: "bench", partition: PartitionId::ZERO, log: None };
 
 type Call = (RunId, Fingerprint);
 

@@ -67,12 +67,12 @@ impl<R: Rows> InProcess<'_, R> {
         self.rows
             .iter()
             .zip(partitions)
-            .map(|(rows, partition)| (*rows, TopicPartition { topic: self.topic, partition }))
+            .map(|(rows, partition)| (*rows, TopicPartition { topic: self.topic, partition, log: None }))
     }
 
     fn locate(&self, run_id: RunId<&str>) -> (&R, TopicPartition<'_>) {
         let partition = partition_of(run_id, u32::try_from(self.rows.len()).unwrap_or(1));
-        (self.rows[partition.index()], TopicPartition { topic: self.topic, partition })
+        (self.rows[partition.index()], TopicPartition { topic: self.topic, partition, log: None })
     }
 }
 
@@ -234,7 +234,7 @@ impl<R: Rows> Answers for InProcess<'_, R> {
         record_id: RecordId<&str>,
     ) -> anyhow::Result<Value> {
         let (partition, at) = (PartitionId::new(partition)?, (Offset::new(offset)?, index));
-        let place = TopicPartition { topic: self.topic, partition };
+        let place = TopicPartition { topic: self.topic, partition, log: None };
         let answer = outcome::get(self.rows[partition.index()], place, run_id, at, Some(record_id))?;
         answer.map_or(Ok(Value::Null), value)
     }

@@ -51,7 +51,7 @@ pub fn rows<'l, R: Rows>(product: &InProcess<'_, R>, folded: impl Iterator<Item 
             return Err(differs("the rows after all changes", what));
         }
         let horizons = Horizons::read(|key| rows.get(key)).map_err(|error| failed(&error))?;
-        let place = TopicPartition { topic: product.topic, partition: PartitionId::ZERO };
+        let place = TopicPartition { topic: product.topic, partition: PartitionId::ZERO, log: None };
         let shows = Shows { place, horizons: &horizons, proofs: None };
         let mut keys = BTreeSet::new();
         for (key, row) in &there {

@@ -194,7 +194,7 @@ fn each_unapplied_result_of_a_refused_batch_contradicts() -> anyhow::Result<()> 
     journal.fold(1)?;
 
     ensure!(journal.refused()? == ["batch fenced"], "{:?}", journal.refused()?);
-    let place = TopicPartition { topic: "test", partition: PartitionId::ZERO };
+    let place = TopicPartition { topic: "test", partition: PartitionId::ZERO, log: None };
     let shown = (Show::Raw, &Budget::new(BYTES_MAX));
     let (listed, _) = page(journal.store(), place, &Visible::default(), Listed::Contradicted, shown, (None, 9), 0)?;
     let results: Vec<_> = listed.iter().flat_map(|effect| &effect.contradicting).collect();

@@ -19,7 +19,8 @@ use runlog_tests::{
 };
 use serde_json::{Value, json};
 
-const PLACE: query::TopicPartition<'_> = query::TopicPartition { topic: "test", partition: PartitionId::ZERO };
+const PLACE: query::TopicPartition<'_> =
+    query::TopicPartition { topic: "test", partition: PartitionId::ZERO, log: None };
 
 #[test]
 fn every_kind_of_record_is_rebuilt_identically() -> anyhow::Result<()> {

@@ -207,8 +207,13 @@ mod tests {
     fn a_refusal_names_run_record_and_reason() {
         let run = run(1);
         let record = records(&run).next().unwrap();
-        let position =
-            runlog_schemas::answer::Position { topic: "t".into(), partition: 0.into(), offset: 0.into(), index: 0 };
+        let position = runlog_schemas::answer::Position {
+            topic: "t".into(),
+            partition: 0.into(),
+            offset: 0.into(),
+            index: 0,
+            log: None,
+        };
         let outcome = |reason: Reason| Outcome {
             position: position.clone(),
             outcome: Disposition::Refused.into(),

@@ -8,7 +8,8 @@ use runlog_schemas::{
 /// Returns a record with this payload, as the server returns it.
 fn entry(number: u64, payload: Value) -> Entry {
     let payload = Payload::from_json(&serde_json::value::to_raw_value(&payload).unwrap()).unwrap();
-    let position = Position { topic: "t".into(), partition: 0.into(), offset: Offset::new(number).unwrap(), index: 0 };
+    let position =
+        Position { topic: "t".into(), partition: 0.into(), offset: Offset::new(number).unwrap(), index: 0, log: None };
     let line = Line {
         cursor: String::new(),
         position,

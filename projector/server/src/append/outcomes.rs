@@ -4,7 +4,7 @@ use super::blocking::blocking;
 use runlog_projector::index::{
     error::Error,
     projector::{Consistency, Projector},
-    query::{self, TopicPartition},
+    query,
     store::{self, Rows, runs::RunRow},
 };
 use runlog_schemas::{
@@ -72,7 +72,7 @@ pub(crate) async fn outcomes(
     let partition = projector.partition_of(run_id);
     projector.wait(partition, Consistency::AtLeast(partition, last), deadline).await?;
     let store = projector.store(partition);
-    let at = TopicPartition { topic: projector.log().topic(), partition };
+    let at = projector.place(partition);
     let places: Vec<_> = positions.iter().map(|position| (position.offset, position.index)).collect();
     query::outcome::each(&store.view(), at, run_id, &places)
 }

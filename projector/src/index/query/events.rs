@@ -273,7 +273,7 @@ mod tests {
         let query_rows = |filter: &Filter, rows: &[(&[u8], Vec<u8>)]| {
             let memory = Memory::default();
             memory.commit(rows.iter().map(|(key, row)| (*key, Some(row.as_slice())))).unwrap();
-            let place = TopicPartition { topic: "t", partition: 0.into() };
+            let place = TopicPartition { topic: "t", partition: 0.into(), log: None };
             page(&memory, place, filter, None, 10)
                 .map(|(events, _)| events.len())
                 .map_err(|error| error.problem().detail)

@@ -17,6 +17,8 @@ pub(crate) struct Guard<'a, T> {
     /// Whether the operation's effect has begun, and the number of polls since then after which it is dropped.
     cut_in_effect: Option<(&'a AtomicBool, u32)>,
     pauses: Vec<(u32, u64)>,
+    /// Called when the pause before this poll begins.
+    when_paused: Option<(u32, Box<dyn FnOnce() + Send + 'a>)>,
     pause: Option<Pin<Box<Sleep>>>,
     /// How long its process was paused, milliseconds.
     pub(crate) paused: u64,
@@ -31,7 +33,15 @@ impl<'a, T> Guard<'a, T> {
         cut_in_effect: Option<(&'a AtomicBool, u32)>,
         pauses: Vec<(u32, u64)>,
     ) -> Self {
-        Self { inner: Some(Box::pin(operation)), polls: 0, cut, cut_in_effect, pauses, pause: None, paused: 0 }
+        let inner: Pin<Box<dyn Future<Output = T> + Send + 'a>> = Box::pin(operation);
+        let (inner, when_paused) = (Some(inner), None);
+        Self { inner, polls: 0, cut, cut_in_effect, pauses, when_paused, pause: None, paused: 0 }
+    }
+
+    /// Calls a function when the pause before this poll begins.
+    pub(crate) fn when_paused(mut self, polls: u32, call: impl FnOnce() + Send + 'a) -> Self {
+        self.when_paused = Some((polls, Box::new(call)));
+        self
     }
 
     /// Counts a poll of the effect. Returns whether it was the last one.
@@ -53,6 +63,9 @@ impl<T> Future for Guard<'_, T> {
         if let Some(at) = self.pauses.iter().position(|(polls, _)| *polls == now) {
             let (_, ms) = self.pauses.swap_remove(at);
             self.paused += ms;
+            if let Some((_, call)) = self.when_paused.take_if(|(polls, _)| *polls == now) {
+                call();
+            }
             self.pause = Some(Box::pin(sleep(Duration::from_millis(ms))));
         }
         if let Some(pause) = &mut self.pause {

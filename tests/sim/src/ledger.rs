@@ -150,6 +150,7 @@ struct Effect {
     run: u32,
     step: u32,
     request: String,
+    attempt: u32,
     result: Option<String>,
     /// Its caller was informed that the result cannot be recorded.
     given_up: bool,

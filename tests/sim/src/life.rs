@@ -62,6 +62,8 @@ pub(crate) struct Process {
 enum Next {
     Done,
     Again,
+    /// As `Again`. The call waits for a decision.
+    Waits,
     /// As `Again`. A server that admits one append at a time refused this one for lack of capacity, which may happen
     /// any number of times.
     NoRoom,
@@ -232,6 +234,10 @@ impl Process {
         let left: Vec<Step> = steps.filter(|step| !self.done().contains(&step.id)).collect();
         let mut steps = left.into_iter().peekable();
         while let Some(step) = steps.next() {
+            if self.done().contains(&step.id) {
+                // It was done while an earlier step waited.
+                continue;
+            }
             group.push(step);
             let together = |next: &Step| {
                 matches!(
@@ -270,6 +276,11 @@ impl Process {
                     return true;
                 }
                 Next::Leave => return false,
+                Next::Waits
+                    if self.alone.load(Ordering::Relaxed) && (self.life.id + step.id + tried).is_multiple_of(3) =>
+                {
+                    self.try_later_call(run, step).await;
+                }
                 // An interrupted agent may save its state before it continues.
                 Next::Again | Next::NoRoom
                     if self.alone.load(Ordering::Relaxed) && (step.id + tried).is_multiple_of(2) =>
@@ -278,7 +289,7 @@ impl Process {
                     self.stage.count("checkpoint before another try");
                     self.tell(|| format!("step {}: saved: {:?}", step.id, saved.map(|at| at.offset)));
                 }
-                Next::Again | Next::NoRoom => {}
+                Next::Again | Next::NoRoom | Next::Waits => {}
             }
             tried += 1;
         }

@@ -54,6 +54,21 @@ enum Choice {
     Misnamed,
 }
 
+impl Choice {
+    /// The name of a decision in the counts.
+    fn name(&self, decision: Option<&str>) -> &'static str {
+        match (self, decision) {
+            (Self::Blind, _) => "decision without a revision",
+            (Self::Stale, _) => "decision at an older revision",
+            (Self::Misnamed, _) => "decision that names other evidence, or none",
+            (_, Some("adopt")) => "decision: adopt",
+            (_, Some("done")) => "decision: done",
+            (_, Some("give_up")) => "decision: give_up",
+            _ => "decision: not_done",
+        }
+    }
+}
+
 impl Operator {
     /// Works until the task is ended.
     pub(crate) async fn work(self) {
@@ -208,15 +223,7 @@ impl Operator {
         }
         let path = format!("/v1/runs/{}/effects/{request}/resolution?deadline_ms=5000", run_id(run));
         let answer = self.network.ask("POST", &path, &body).await;
-        self.stage.count(match (choice, body["decision"].as_str()) {
-            (Choice::Blind, _) => "decision without a revision",
-            (Choice::Stale, _) => "decision at an older revision",
-            (Choice::Misnamed, _) => "decision that names other evidence, or none",
-            (_, Some("adopt")) => "decision: adopt",
-            (_, Some("done")) => "decision: done",
-            (_, Some("give_up")) => "decision: give_up",
-            _ => "decision: not_done",
-        });
+        self.stage.count(choice.name(body["decision"].as_str()));
         if !forced {
             self.stage.count("decision without force");
         }

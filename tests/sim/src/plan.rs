@@ -54,6 +54,8 @@ pub enum Event {
     Autosave { life: u32, step: u32, after: u64 },
     /// The process of a life pauses before this poll of a step.
     Pause { life: u32, step: u32, polls: u32, ms: u64 },
+    /// The same, and so many milliseconds after the pause begins a client without a handle claims the run.
+    ClaimedInPause { life: u32, step: u32, polls: u32, ms: u64, after: u64 },
     /// The fate of the nth append to the log.
     Append { nth: u64, fate: Fate },
     /// The fate of the first append of a run's end by a process that appends straight to the log.

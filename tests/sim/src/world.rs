@@ -257,7 +257,7 @@ async fn run_life(life: Life, stage: Arc<Stage>, network: Arc<Network>) {
 }
 
 /// Claims a run without a handle.
-async fn claim(run: u32, stage: &Stage, network: &Network) {
+pub(crate) async fn claim(run: u32, stage: &Stage, network: &Network) {
     let path = format!("/v1/runs/{}/claims?deadline_ms=5000", run_id(run));
     let Ok(answer) = network.send("POST", &path, json!({ "claimed_by": "client" }).to_string().into_bytes()).await
     else {

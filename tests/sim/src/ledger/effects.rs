@@ -1,7 +1,7 @@
 //! Effects: when they may run, the fate of their results, and the answers to their callers.
 
 use super::{Claim, Effect, Landed, Ledger, excuses, failure, run_id, text};
-use crate::{ambient, life::READ_BACK};
+use crate::{ambient, life::READ_BACK, plan::Via};
 use runlog_producer::{Answer, Error, SideEffect};
 use runlog_schemas::{
     answer::Position,
@@ -99,6 +99,9 @@ impl Ledger {
                 self.fail(format!("{what} runs under a request that is of {of:?}"));
             }
         }
+        if let Some(later) = self.started_before(life, &request, attempt) {
+            self.fail(format!("{what} runs after the effect of call {later}, whose request is later in the log"));
+        }
         if let Some(taken) = self.taken_call(run, step, &request) {
             self.fail(format!("{what} runs, and it ran as call {taken}, which a skip took away"));
         }
@@ -111,7 +114,7 @@ impl Ledger {
             self.fail(format!("{what} {why}"));
         }
         self.calls.entry((run, step)).or_default().happened |= happens;
-        self.effects.push(Effect { life, run, step, request, result: None, given_up: false });
+        self.effects.push(Effect { life, run, step, request, attempt, result: None, given_up: false });
         self.effects.len() - 1
     }
 

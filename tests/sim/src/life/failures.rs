@@ -1,7 +1,7 @@
 //! A process's reaction to errors, and the faults of its own operations.
 
 use super::{Next, OPERATION, Process, TRIES_MAX};
-use crate::{guard::Guard, plan::Event, trouble};
+use crate::{guard::Guard, plan::Event, trouble, world::claim};
 use runlog_producer::{Action, Error, Run};
 use runlog_schemas::answer::ErrorKind;
 use std::{
@@ -34,6 +34,7 @@ impl Process {
                     // The cause that stopped the handle may be over.
                     return self.reopen(run).await;
                 }
+                return Next::Waits;
             }
             Action::FixTheInput if kind == ErrorKind::Conflict => return Next::Leave,
             // A call that this handle requested.
@@ -129,12 +130,16 @@ impl Process {
         (ms, begun): (u64, Option<&AtomicBool>),
         operation: impl Future<Output = T> + Send,
     ) -> Option<T> {
-        let (mut cut, mut cut_in_effect, mut pauses) = (None, None, Vec::new());
+        let (mut cut, mut cut_in_effect, mut pauses, mut claimed) = (None, None, Vec::new(), None);
         for event in &self.stage.plan.events {
             match *event {
                 Event::Cut { life, step: at, polls } if (life, at) == (self.life.id, step) => cut = Some(polls),
                 Event::Pause { life, step: at, polls, ms } if (life, at) == (self.life.id, step) => {
                     pauses.push((polls, ms));
+                }
+                Event::ClaimedInPause { life, step: at, polls, ms, after } if (life, at) == (self.life.id, step) => {
+                    pauses.push((polls, ms));
+                    claimed = Some((polls, after));
                 }
                 Event::CutInEffect { life, step: at, polls } if (life, at) == (self.life.id, step) => {
                     cut_in_effect = begun.map(|begun| (begun, polls));
@@ -148,6 +153,16 @@ impl Process {
         }
         let began = Instant::now();
         let mut guard = Guard::new(operation, cut, cut_in_effect, pauses);
+        if let Some((polls, after)) = claimed {
+            guard = guard.when_paused(polls, move || {
+                let (run, stage, network) = (self.life.run, self.stage.clone(), self.network.clone());
+                tokio::spawn(async move {
+                    sleep(Duration::from_millis(after)).await;
+                    stage.count("run claimed while its process was paused");
+                    claim(run, &stage, &network).await;
+                });
+            });
+        }
         let came = (&mut guard).await;
         if guard.paused > 0 {
             self.stage.count("pause");

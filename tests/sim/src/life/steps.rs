@@ -105,6 +105,25 @@ impl Process {
         }
     }
 
+    /// An impatient agent makes a later call while a step waits for a decision. No call equals the later one.
+    pub(super) async fn try_later_call(&self, run: &Run, waiting: Step) {
+        let steps = self.stage.plan.steps(waiting.run);
+        let equals =
+            |of: u32| steps.iter().filter(|step| matches!(step.what, What::Call { like, .. } if like == of)).count();
+        let is_later = |step: &&Step| step.id > waiting.id && !self.done().contains(&step.id);
+        let later = steps.iter().filter(is_later).find_map(|step| match step.what {
+            What::Call { key, ms, ends, like } if like == step.id && equals(like) == 1 => {
+                Some((*step, (key, ms, ends, like)))
+            }
+            _ => None,
+        });
+        let Some((later, what)) = later else { return };
+        self.stage.count("call while another one waits for a decision");
+        if let Next::Done = self.call(run, later, TRIES_ADDRESSED + 1, what).await {
+            self.done().insert(later.id);
+        }
+    }
+
     pub(super) async fn write(&self, run: &Run, step: Step, tried: u32) -> Next {
         let at = tries(step, tried);
         let (life, id) = (self.life.id, step.id);

@@ -93,7 +93,7 @@ def show() -> None:
     prefix, here = f"trips/{uuid.uuid4()}/", Path(__file__).parent
     ended = subprocess.run([sys.executable, here / "trip_agent.py", f"{prefix}7", "die"], check=False).returncode
     print(f"the agent ended with {ended}", flush=True)
-    settings = {"WATCH_PREFIX": prefix, "WATCH_SILENT": "1", "WATCH_PAUSE": "0.2"}
+    settings = {"WATCH_PREFIX": prefix, "WATCH_SILENT": "0.3", "WATCH_PAUSE": "0.1"}
     watcher = subprocess.Popen([sys.executable, __file__, "watch"], env={**os.environ, **settings})
     try:
         with sync.connect(SERVER) as rl:

@@ -222,15 +222,15 @@ def on_two_servers(url, prefix):
 
 @pytest.mark.parametrize("claims_with", ["a checkpoint", "writes"])
 @pytest.mark.parametrize("first", ["a checkpoint", "early writes", "a subgraph"])
-def test_a_worker_goes_on_after_a_claim_that_came_too_late(url, prefix, claims_with, first):
-    def go_on():
+def test_a_worker_continues_after_a_claim_that_came_too_late(url, prefix, claims_with, first):
+    def continue_a():
         written.append(a.put(at, with_id(2), {}, {}))
         a.get_tuple(place("t", "sub"))
 
     with on_two_servers(url, prefix) as ((a, _), (b, claims)):
         at = a.put(PLACE, with_id(1), {}, {})
         read, written = b.get_tuple(PLACE).config, []
-        claims.beside = go_on
+        claims.beside = continue_a
         with pytest.raises(Fenced):
             if claims_with == "writes":
                 b.put_writes(read, [("log", "b")], "task")
@@ -263,7 +263,7 @@ def test_a_worker_goes_on_after_a_claim_that_came_too_late(url, prefix, claims_w
         assert b.get_tuple(PLACE).config == at
 
 
-def test_of_two_workers_that_fence_each_other_the_one_that_wrote_last_goes_on(url, prefix):
+def test_of_two_workers_that_fence_each_other_the_last_writer_continues(url, prefix):
     with on_two_servers(url, prefix) as ((a, of_a), (b, of_b)):
         first = a.put(PLACE, with_id(1), {}, {})
         read, put_by_a, put_by_b = b.get_tuple(PLACE).config, [], []

@@ -112,7 +112,7 @@ async def test_a_call_with_a_key_is_looked_up_in_async_runs(url, long_run):
     ("requests", "key", "lookups"),
     [
         (Requests(features=False), "pay 7", 0),
-        # Another server of the connection answers than the one that listed the feature.
+        # The server that listed the feature is gone, and an older server answers.
         (Requests(lookups=False), "pay 7", 1),
         # A URL has no place for it.
         (Requests(), "k" * (covered.KEY_BYTES_MAX + 1), 0),

@@ -129,7 +129,7 @@ class Trials:
         self.counts["at once"] += 1
         self.counts[f"at once: {('no worker', 'one worker', 'both, in turns')[count]}"] += 1
         if not count:
-            owner = {None: "nobody", a: "a", b: "b", reader: "another"}[before]
+            owner = {None: "no worker", a: "a", b: "b", reader: "another"}[before]
             self.failures.append(
                 f"{thread}, last written by {owner}, refused both workers, {waits[1] - waits[0]:+.4f} s apart"
             )

@@ -7,7 +7,7 @@
 
 A checkpoint record whose loop checkpoint never arrived is not complete, and not shown.
 
-Of two workers on a thread, the one whose record is the last continues, through any number of servers:
+Of two workers on a thread, the writer of the last record continues, through any number of servers:
 
     a  checkpoint ── checkpoint ──────────── refused: fenced ─▶ only b's claim since ─▶ claims again, and continues
     b  read ─────────────────── claim ─▶ the thread has a newer checkpoint ─▶ `Fenced`

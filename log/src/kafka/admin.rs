@@ -71,7 +71,7 @@ const MESSAGE_BYTES: &str = "max.message.bytes";
 /// Not a setting of the topic, but of its creation.
 const REPLICAS: &str = "replication.factor";
 
-/// The first so many [`SETTINGS`] can lose records of the journal.
+/// The number of [`SETTINGS`], from the first, that can lose records of the journal.
 const LOSSY: usize = 4;
 
 /// A setting with which a topic can lose records of a journal.

@@ -122,7 +122,7 @@ async fn check_against_log(
         None if !is_read => {
             let waited = humantime::format_duration(FIRST_READ);
             let place = format!("topic {topic}, partition {partition}, offset {}", last.offset);
-            let message = format!("timed out after {waited} reading {place}, where the index ends; retry");
+            let message = format!("timed out after {waited} reading {place}, at the end of the index; retry");
             let position = Position { topic, partition, offset: last.offset, index: 0, log: None };
             Err(Error::new(ErrorKind::Unavailable, message).at(&position))
         }

@@ -162,6 +162,8 @@ test('the way of a decision: killed agent, late result, refusal in words, read a
   await page.locator('.run-top .badge', { hasText: 'completed' }).waitFor();
   await page.getByRole('button', { name: /^decision/ }).click();
   await page.locator('.detail').getByText('mara').waitFor();
+  await page.getByRole('button', { name: /^issue_refund/ }).click();
+  await page.locator('.detail').getByText('"RF-20932"').waitFor();
   await page.screenshot({ path: join(SHOTS, 'walk-4-run.png') });
   await visit.end();
 });

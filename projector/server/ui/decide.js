@@ -180,25 +180,27 @@ function Form({ effect, draft, setDraft, isStale, onChanged, onDecided, onRead, 
 
 /** A call that has ended, although a later result says otherwise. */
 function Ended({ effect }) {
-  const { answer } = useAnswer((signal) => (allows('read_content') ? get(run(effect.run_id) + '/calls/' + encodeURIComponent(effect.id), {}, signal) : Promise.resolve(null)), [effect.id]);
-  return html`<section class="choices"><b>The call ended before, as ${effect.status}</b>${answer ? html`<h3>The agent got</h3><${Outcome} payload=${payloadOf(answer)} label="The answer that the agent got" />` : null}
+  return html`<section class="choices"><b>The call ended before, as ${effect.status}</b><${Answer} id=${effect.run_id} call=${effect.id} title="The agent got" />
     <p class="notice quiet"><span>The effect may have happened twice, or although the call failed. Compare with the receiver. Nothing is left to decide: the agent keeps its answer.</span></p></section>`;
 }
 
-/** The answer of a call in the form of a record's payload. */
-const payloadOf = ({ error, result }) => (error ? { error_kind: error.kind, error_message: error.message } : { result });
+/** The answer that an agent gets to a call, also from a decision. */
+export function Answer({ id, call, title, at }) {
+  const { answer } = useAnswer((signal) => (allows('read_content') ? get(run(id) + '/calls/' + encodeURIComponent(call), { as_of: at }, signal) : Promise.resolve(null)), [id, call, at]);
+  if (!answer) return null;
+  const { error, result } = answer;
+  return html`<h3>${title}</h3><${Outcome} payload=${error ? { error_kind: error.kind, error_message: error.message } : { result }} label=${title} />`;
+}
 
 /** A decision that was made, and what follows. */
 function Decided({ effect, made, next }) {
-  const { answer } = useAnswer((signal) => (allows('read_content') ? get(run(effect.run_id) + '/calls/' + encodeURIComponent(effect.id), {}, signal) : Promise.resolve(null)), [effect.id, made]);
   const { position } = made.outcome;
   const choice = words.CHOICES.find(({ decision }) => decision === made.decision);
   const box = useRef(/** @type {any} */ (null));
   useEffect(() => box.current?.focus(), []);
   return html`<div class="decided" role="status" tabindex="-1" ref=${box}><header><${Icon} name="check" /><div><b>Decided: ${choice && choice.title[0].toLowerCase() + choice.title.slice(1)}</b>
     <span class="quiet">In the log at <${Link} to=${{ run: effect.run_id, query: { at: words.place(position) } }} class="mono at">${words.place(position)}<//>. The run may continue.</span></div></header>
-    ${answer && made.decision !== 'not_done' ? html`<h3>The agent gets</h3><${Outcome} payload=${payloadOf(answer)} label="The answer that the agent gets" />` : null}
-    ${answer && made.decision === 'not_done' ? html`<p>The next process that has the run may call <code>${effect.tool_name}</code> again.</p>` : null}
+    ${made.decision === 'not_done' ? html`<p>The next process that has the run may call <code>${effect.tool_name}</code> again.</p>` : html`<${Answer} id=${effect.run_id} call=${effect.id} title="The agent gets" />`}
     <div class="buttons">${next ? html`<button type="button" class="primary" onClick=${() => change({ run: next.run_id, effect: next.id })}>Next: <bdi>${words.shorten(next.tool_name, 28)}</bdi></button>` : null}<${Link} class="button" to=${{ run: effect.run_id, query: {} }}>Open the run<//></div></div>`;
 }
 

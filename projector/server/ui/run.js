@@ -9,7 +9,7 @@ import { listen } from './live.js';
 import { aged, Badge, Code, Empty, hidden, html, Icon, Link, Loading, Masked, Members, now, RunName, Segments, Trouble, useAnswer, useKeys, useThrottle } from './parts.js';
 import { change, route } from './route.js';
 import { allows } from './session.js';
-import { Outcome } from './decide.js';
+import { Answer, Outcome } from './decide.js';
 import { Slider, Waterfall } from './waterfall.js';
 import * as words from './words.js';
 
@@ -145,13 +145,13 @@ function Detail({ id, row, raw, onRaw }) {
 }
 
 /** The content of a record, for people. */
-function Content({ row, first, last }) {
+function Content({ id, row, first, last }) {
   const payload = first.payload || {};
   const why = hidden(payload);
   if (why) return html`<${Masked} why=${why} />`;
   switch (row.kind) {
     case 'call': return html`<h3>Arguments</h3>${payload.arguments === null || payload.arguments === undefined ? html`<p class="quiet">None</p>` : html`<${Members} value=${payload.arguments} label="Arguments" />`}
-      <h3>${row.status === 'failed' ? 'Failure' : 'Result'}</h3>${last !== first ? (last.payload_type === 'effect_resolution' ? html`<${Decision} payload=${last.payload} />` : html`<${Outcome} payload=${last.payload} label="Result" />`) : html`<p class="amber-text">None at this position</p>`}`;
+      <h3>${row.status === 'failed' ? 'Failure' : 'Result'}</h3>${last !== first ? (last.payload_type === 'effect_resolution' ? html`<${Decision} payload=${last.payload} />${last.payload.decision === 'adopt' ? html`<${Answer} id=${id} call=${first.record_id} at=${words.place(row.last)} title="The agent gets" />` : null}` : html`<${Outcome} payload=${last.payload} label="Result" />`) : html`<p class="amber-text">None at this position</p>`}`;
     case 'turn': return html`<div class="bubble" dir="auto">${hidden(payload.content) || (typeof payload.content === 'string' ? payload.content : brief(payload.content ?? ''))}</div>`;
     case 'decision': return html`<${Decision} payload=${payload} principal=${first} />`;
     case 'checkpoint': return html`<dl class="facts tall"><div><dt>Covers</dt><dd>up to number ${payload.covers_journal_seq ?? '–'}</dd></div><div><dt>Messages here</dt><dd>${Array.isArray(payload.messages) ? payload.messages.length : '–'}</dd></div></dl><${Code} value=${payload} label="Checkpoint" />`;

@@ -21,6 +21,7 @@ use runlog_server::{
     tls::{Files, Tls},
 };
 use std::{
+    net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -157,7 +158,7 @@ async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result
     listen::check(address, protected, accepted)?;
     let mut options = options(&settings)?;
     let mut addresses = listening(address, options.tls.is_some());
-    options.page = flags.ui.unwrap_or(address.ip().is_loopback());
+    options.page = serves_page(flags.ui, address);
     if options.page {
         addresses["ui"] = format!("{}/ui", addresses["listening"].as_str().unwrap_or_default()).into();
     }
@@ -197,8 +198,13 @@ async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result
     Ok(())
 }
 
+/// Returns whether to serve the page: as flag or file says, otherwise at a loopback address only.
+fn serves_page(ui: Option<bool>, address: SocketAddr) -> bool {
+    ui.unwrap_or(address.ip().is_loopback())
+}
+
 /// Returns the addresses for the first line of the output.
-fn listening(address: std::net::SocketAddr, tls: bool) -> serde_json::Value {
+fn listening(address: SocketAddr, tls: bool) -> serde_json::Value {
     let scheme = if tls { "https" } else { "http" };
     serde_json::json!({ "listening": format!("{scheme}://{}", listen::reachable(address)) })
 }
@@ -290,6 +296,23 @@ mod tests {
         assert_eq!((local.log, local.flags.listen), (Log::Local, None));
         let kafka = settings("runlog serve --data d", Some("env:1"), Config::default()).unwrap();
         assert_eq!(kafka.log, Log::Brokers(KafkaConfig::new("env:1", "runlog.journal")));
+    }
+
+    #[test]
+    fn the_page_is_served_at_loopback_unless_flag_or_file_says_otherwise() {
+        let (here, elsewhere) = ("127.0.0.1:1".parse().unwrap(), "10.0.0.1:1".parse().unwrap());
+        for (flag, file, expected) in [
+            ("", None, (true, false)),
+            (" --ui", Some(false), (true, true)),
+            (" --no-ui", Some(true), (false, false)),
+            ("", Some(true), (true, true)),
+            ("", Some(false), (false, false)),
+        ] {
+            let mut config = Config::default();
+            config.serve.ui = file;
+            let ui = settings(&format!("runlog serve --local --data d{flag}"), None, config).unwrap().flags.ui;
+            assert_eq!((serves_page(ui, here), serves_page(ui, elsewhere)), expected, "{flag} {file:?}");
+        }
     }
 
     #[test]

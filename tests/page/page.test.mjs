@@ -2,7 +2,7 @@
 // decision from a killed agent to an agent that continues; tokens; many tabs; a server that goes away. A console error, a
 // violation of the content security policy or a finding of axe fails the test. Screenshots are kept in target/page.
 import assert from 'node:assert/strict';
-import { mkdirSync, readFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
@@ -346,6 +346,32 @@ test('hostile content stays text', async () => {
   await page.waitForSelector('.pane-decision');
   assert.equal(await page.evaluate(() => document.querySelectorAll('img, script:not([src]), iframe').length), 0);
   assert.ok(!(await page.title()).includes('owned'));
+  await visit.end();
+});
+
+test('a record of every kind is shown', async () => {
+  const examples = new URL('../../schemas/examples/', import.meta.url);
+  let applied = 0;
+  for (const name of readdirSync(examples)) {
+    // These are of a partition, of a writer, or cannot be appended alone.
+    if (['genesis', 'run_claim', 'skip', 'retention_horizon', 'batch', 'erasure', 'stored_payload'].includes(name.slice(0, -5))) continue;
+    const { writer_id, writer_epoch, journal_seq, writer_seq, ...record } = JSON.parse(readFileSync(new URL(name, examples), 'utf8'));
+    const [outcome] = await journal.send('POST', '/v1/runs/kinds%2Fall/records', [{ ...record, run_id: 'kinds/all' }]);
+    applied += outcome.outcome === 'applied';
+  }
+  assert.ok(applied > 30, `${applied} kinds were applied`);
+  const visit = await Visit.begin({ viewport: { width: 1440, height: 1800 } });
+  const page = await visit.open('/ui/runs/kinds%2Fall');
+  await page.waitForSelector('.wf-row.refused');
+  const rows = page.locator('.wf-row');
+  assert.ok(await rows.count() > 30);
+  for (let row = 0; row < await rows.count(); row++) {
+    await rows.nth(row).click();
+    await page.waitForFunction(() => !document.querySelector('.detail .loading'));
+    await isInWords(page, await rows.nth(row).innerText());
+    assert.equal(await page.getByText('This view has a defect').count(), 0, await rows.nth(row).innerText());
+  }
+  await isAccessible(page, 'every kind of record');
   await visit.end();
 });
 

@@ -1,7 +1,7 @@
 // @ts-check
 // The frame of the page: navigation, the state of the server, keys, dialogs, and the view of the route.
 import { render } from './vendor/preact.js';
-import { useEffect, useState } from './vendor/hooks.js';
+import { useEffect, useErrorBoundary, useState } from './vendor/hooks.js';
 import { signal } from './vendor/signals.js';
 import { kept, server, token, useToken } from './api.js';
 import * as live from './live.js';
@@ -105,7 +105,9 @@ const Help = () => html`<${Dialog} title="Keys" onClose=${() => { isHelpOpen.val
   <dl class="keys">${KEYS.map(([keys, text]) => html`<div key=${keys}><dt>${keys.split(' ').map((key) => html`<kbd key=${key}>${key}</kbd>`)}</dt><dd>${text}</dd></div>`)}</dl><//>`;
 
 function View() {
+  const [defect, reset] = useErrorBoundary();
   const { view, run } = route.value;
+  if (defect) return html`<${Empty} title="This view has a defect">${String(defect)} <button type="button" class="text" onClick=${reset}>Try again</button><//>`;
   if (session.caller.value && !session.allows('read_meta')) {
     return html`<${Empty} title="Your token may not read">Reading needs the scope <code>read_meta</code>. Use another token.<//>`;
   }

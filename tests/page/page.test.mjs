@@ -505,14 +505,17 @@ test('first rows appear soon', async () => {
     const times = [];
     for (let round = 0; round < 5; round++) {
       const visit = await Visit.begin();
-      const page = await visit.open('about:blank');
-      const begun = performance.now();
-      await page.goto(path, { waitUntil: 'commit' });
+      await visit.context.addInitScript((selector) => new MutationObserver((changes, observer) => {
+        if (!document.querySelector(selector)) return;
+        globalThis.firstRows = performance.now();
+        observer.disconnect();
+      }).observe(document, { subtree: true, childList: true }), ready);
+      const page = await visit.open(path);
       await page.waitForSelector(ready);
-      times.push(performance.now() - begun);
+      times.push(await page.evaluate(() => globalThis.firstRows));
       await visit.end();
     }
     // Printed, not asserted: it depends on the machine.
-    console.log(`${path}: first rows after ${Math.round(times.sort((a, b) => a - b)[2])} ms (median of 5)`);
+    console.log(`${path}: first rows ${Math.round(times.sort((a, b) => a - b)[2])} ms after the navigation began (median of 5, nothing cached)`);
   }
 });

@@ -152,7 +152,8 @@ export function useAnswer(load, inputs) {
       },
     );
   }, inputs);
-  useEffect(() => {
+  // Before the first paint, since a request takes as long as a frame.
+  useLayoutEffect(() => {
     setState(NO_ANSWER);
     reload();
     return () => { ask.current?.abort(); clearTimeout(timer.current); };

@@ -15,7 +15,7 @@ import * as words from './words.js';
 
 /** Records of a request, and the most that are loaded: the newest ones. */
 const PAGE = 1000;
-const RECORDS_MAX = 10000;
+const RECORDS_MAX = 12000;
 /** Runs up to this length keep the content of their records; others ask for a record's content when it is chosen. */
 const KEPT_MAX = 500;
 
@@ -23,18 +23,18 @@ const KEPT_MAX = 500;
 const TONES = { open: 'blue', completed: 'green', failed: 'red', cancelled: 'grey' };
 const KINDS = [['', 'All'], ['turn', 'Turns'], ['call', 'Calls'], ['checkpoint', 'Checkpoints'], ['claim', 'Takeovers']];
 
-/** Reads the run's records: from the beginning, or of a longer run those up to `at` or the newest. Calls `each` after every page. */
-async function readRecords(id, head, at, signal, each) {
+/** Reads the run's records from the beginning, whose first page is `first`. Of a very long run, reads the newest records, or the
+ * records up to `at`. Calls `each` after every page. */
+async function readRecords(id, head, first, at, signal, each) {
   const isLong = head.records > RECORDS_MAX;
-  const query = { limit: head.records > 200 ? 200 : PAGE, consistency: 'eventual', ...(isLong ? { order: 'desc', as_of: at || undefined } : {}) };
+  const query = { limit: PAGE, consistency: 'eventual', ...(isLong ? { order: 'desc', as_of: at || undefined } : {}) };
   /** @type {any[]} */
   let lines = [];
   let cursor = null;
   do {
-    const page = await get(pathOf(id) + '/records', { ...query, cursor }, signal);
+    const page = await (cursor || isLong ? get(pathOf(id) + '/records', { ...query, cursor }, signal) : first);
     lines = isLong ? page.records.reverse().concat(lines) : lines.concat(page.records);
     cursor = page.next_cursor;
-    query.limit = PAGE;
     each(lines, !cursor || lines.length >= RECORDS_MAX);
   } while (cursor && lines.length < RECORDS_MAX);
 }
@@ -50,9 +50,11 @@ function useRecords(id) {
   const begin = useCallback((signal) => {
     busy.current = true;
     (async () => {
+      const first = get(pathOf(id) + '/records', { limit: 200, consistency: 'eventual' }, signal);
+      first.catch(() => {});
       const head = await get(pathOf(id), {}, signal);
       const keeps = head.records <= KEPT_MAX;
-      await readRecords(id, head, at.current, signal, (lines, isDone) => setState({
+      await readRecords(id, head, first, at.current, signal, (lines, isDone) => setState({
         head, entries: lines.map((line, index) => entry(line, index, keeps)), isDone, problem: null, at: performance.now(), isPart: lines.length < head.records && isDone,
       }));
     })().catch((problem) => { if (!signal.aborted) setState((last) => ({ ...last, problem })); }).finally(() => { busy.current = false; });

@@ -2,6 +2,7 @@
 
 pub mod batches;
 pub mod calls;
+pub mod cancelled_calls;
 pub mod decisions;
 pub mod gate;
 mod held_append;

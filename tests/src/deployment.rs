@@ -135,14 +135,3 @@ impl Deployment {
         self.server.runlog().verified()
     }
 }
-
-/// The JSON documents of a file, one per line. A missing file has none. Other processes may be writing: an unfinished last
-/// line is ignored.
-pub fn lines(path: &Path) -> anyhow::Result<Vec<Value>> {
-    if !path.exists() {
-        return Ok(Vec::new());
-    }
-    let text = std::fs::read_to_string(path)?;
-    let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-    whole.map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
-}

@@ -16,8 +16,9 @@ use anyhow::{Context, ensure};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
 
+use super::effect_desk::lines;
 use super::{effect_desk::EffectDesk, gate_worker::AckedList};
-use crate::{command::Runlog, deployment::lines, writers::compare};
+use crate::{command::Runlog, writers::compare};
 
 /// Queries in flight.
 const CONCURRENCY: usize = 8;

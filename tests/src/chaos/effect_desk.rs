@@ -8,10 +8,9 @@ use std::{
     process,
 };
 
+use anyhow::Context as _;
 use runlog_producer::Call;
 use serde_json::{Value, json};
-
-use crate::deployment::lines;
 
 /// The ledger of a deployment.
 #[derive(Clone, Debug)]
@@ -66,4 +65,15 @@ impl EffectDesk {
     pub fn effects(&self) -> anyhow::Result<Vec<Value>> {
         lines(&self.ledger)
     }
+}
+
+/// The JSON documents of a file, one per line. A missing file has none. Other processes may be writing: an unfinished last
+/// line is ignored.
+pub fn lines(path: &Path) -> anyhow::Result<Vec<Value>> {
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let text = std::fs::read_to_string(path)?;
+    let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    whole.map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
 }

@@ -7,9 +7,12 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use futures_util::{FutureExt, future::BoxFuture, future::join_all};
-use runlog_producer::{Action, Answer, Call, Error, Json, LoopState, Outcome, Run, SideEffect};
-use runlog_schemas::answer::{Class, ErrorKind, RunStatus};
+use futures_util::{
+    FutureExt,
+    future::{BoxFuture, join_all},
+};
+use runlog_producer::{Action, Answer, Error, Json, LoopState, Outcome, Run, SideEffect};
+use runlog_schemas::answer::{ErrorKind, RunStatus};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
@@ -199,58 +202,6 @@ pub async fn an_end_cancelled_while_it_is_read_back_stops_the_handle(backend: &B
     all_evidence(backend, &desk, &run).await;
 }
 
-/// The call is dropped during its effect, at any point of a reopen of its handle. It answers one call, not two.
-pub async fn a_call_abandoned_during_a_reopen_answers_once(backend: &Backend) {
-    for polls in 0.. {
-        let (ran, id, began) = (AtomicU32::new(0), format!("abandoned-{polls}"), Semaphore::new(0));
-        let run = backend.open(&id).await;
-        let effect = |_| async {
-            began.add_permits(1);
-            std::future::pending().await
-        };
-        let mut call = Box::pin(run.tool("book", &json!({ "seat": 1 })).once(effect));
-        tokio::select! {
-            _ = &mut call => panic!("the effect has no end"),
-            began = began.acquire() => drop(began.expect("it is open")),
-        }
-        backend.stop_handle(Fault::AppendLost, &run).await;
-        let mut reopened = Box::pin(run.reopen());
-        let whole = dropped_after(polls, &mut reopened).await;
-        drop(call);
-        let ended = whole.is_some();
-        match whole {
-            Some(whole) => drop(whole.expect("reopened")),
-            None => drop(reopened.await.expect("reopened")),
-        }
-        backend.decide_done(&id, &json!("decided")).await;
-        is_answered_by_the_decision(&run, None, &ran).await;
-        let next = book_seat(&run, None, &ran).await.expect("an answer");
-        assert_eq!((next.recorded, ran.load(Ordering::SeqCst)), (false, 1), "{polls} polls: another call");
-        if ended {
-            return;
-        }
-    }
-}
-
-/// The run ended after the intent and before its read-back. The recorded decision spares later readers a reconciliation.
-pub async fn a_call_cancelled_after_the_end_counts_as_never_started(backend: &Backend) {
-    let (ran, id) = (AtomicU32::new(0), "never-started-at-the-end");
-    let run = backend.open(id).await;
-    backend.hold(id);
-    let mut call = Box::pin(book_seat(&run, None, &ran));
-    assert!(call.as_mut().now_or_never().is_none(), "it waits for its read-back");
-    backend.release(id);
-    run.end(Outcome::Completed).await.expect("ended");
-    drop(call);
-    let error = run.reopen().await.expect_err("it ended");
-    assert_eq!((error.kind(), error.action()), (ErrorKind::Conflict, Action::FixTheInput), "{error}");
-    let recovery = backend.runlog.recovery(id).await.expect("an answer").expect("a run");
-    let classes: Vec<_> = recovery.pending.iter().map(|pending| pending.class.clone()).collect();
-    assert_eq!((classes, ran.load(Ordering::SeqCst)), (vec![Class::RetrySafe.into()], 0));
-    assert!(run.reopen().await.is_err(), "it ended");
-    assert_eq!(backend.count(id, "effect_resolution").await, 1, "decided once");
-}
-
 /// A reopen that is cancelled at any point can be repeated.
 pub async fn reopen_can_be_cancelled_anywhere_and_called_again(backend: &Backend) {
     let fault = backend.faults[0];
@@ -267,173 +218,6 @@ pub async fn reopen_can_be_cancelled_anywhere_and_called_again(backend: &Backend
         if let Some(whole) = whole {
             whole.expect("reopened");
             return;
-        }
-    }
-}
-
-/// The effect has no await point: a cancelled call ran it whole or not at all.
-pub async fn a_call_cancelled_anywhere_runs_its_effect_once(backend: &Backend) {
-    for key in [None, Some("k")] {
-        for polls in 1.. {
-            let (ran, id) = (AtomicU32::new(0), format!("call-{polls}-{}", key.is_some()));
-            let run = backend.open(&id).await;
-            let call = || {
-                let tool = run.tool("book", &json!({ "seat": 1 }));
-                let tool = if let Some(key) = key { tool.idempotency_key(key) } else { tool };
-                tool.once(|_| async { Ok(Json::from(json!(ran.fetch_add(1, Ordering::SeqCst)))) })
-            };
-            let whole = dropped_after(polls, call()).await;
-            if whole.is_none() {
-                let mut answer = call().await;
-                if answer.as_ref().is_err_and(|error| error.action() == Action::Reopen) {
-                    run.reopen().await.expect("reopened");
-                    answer = call().await;
-                }
-                let result = answer.expect("an answer").result.map(|result| result.to_value());
-                assert_eq!(result, Some(json!(0)), "cancelled after {polls} polls");
-            }
-            assert_eq!(ran.load(Ordering::SeqCst), 1, "cancelled after {polls} polls");
-            let next = backend.open(&id).await;
-            assert!(next.recovery().pending.is_empty() && next.recovery().completed.len() == 1, "{polls} polls");
-            if whole.is_some() {
-                break;
-            }
-        }
-    }
-}
-
-/// The log holds back appended records. Only this process knows that the effect never started.
-pub async fn a_call_cancelled_while_it_is_read_back_counts_as_never_started(backend: &Backend) {
-    for key in [None, Some("k")] {
-        let id = format!("read-back-{}", key.is_some());
-        let run = backend.open(&id).await;
-        let call = || {
-            let tool = run.tool("book", &json!({ "seat": 1 }));
-            let tool = if let Some(key) = key { tool.idempotency_key(key) } else { tool };
-            tool.once(async |call: Call| Ok(Json::from(json!(call.attempt))))
-        };
-        backend.hold(&id);
-        assert!(dropped_after(1, call()).await.is_none(), "it waits for its read-back");
-        backend.release(&id);
-        let answer = call().await.expect("an answer").result.map(|result| result.to_value());
-        assert_eq!(answer, Some(json!(2)), "another attempt of the same call");
-        let next = backend.open(&id).await;
-        assert!(next.recovery().pending.is_empty() && next.recovery().completed.len() == 1);
-        assert_eq!(backend.count(&id, "effect_resolution").await, usize::from(key.is_none()), "only without a key");
-    }
-}
-
-/// Only this process knows that the effect never started.
-pub async fn an_intent_that_never_started_is_recorded_as_not_done(backend: &Backend) {
-    for fault in backend.faults {
-        for asks_again in [true, false] {
-            let (ran, id) = (AtomicU32::new(0), format!("intent-{fault:?}-{asks_again}"));
-            let run = backend.open(&id).await;
-            let call = || {
-                let effect = async |call: Call| {
-                    ran.fetch_add(1, Ordering::SeqCst);
-                    Ok(Json::from(json!(call.attempt)))
-                };
-                run.tool("book", &json!({ "seat": 1 })).once(effect)
-            };
-            match backend.run_with_fault(*fault, call()).await {
-                FaultOutcome::Failed(error) => assert_eq!(error.side_effect(), SideEffect::Unknown, "{error}"),
-                FaultOutcome::Dropped => {}
-                FaultOutcome::Completed => continue,
-            }
-            if *fault != Fault::Cancelled {
-                assert!(call().await.is_err(), "the handle is stopped");
-            } else if ran.load(Ordering::SeqCst) > 0 {
-                // One poll was enough to begin its effect.
-                continue;
-            }
-            run.reopen().await.expect("reopened");
-            assert_eq!(ran.load(Ordering::SeqCst), 0);
-            let landed = backend.count(&id, "tool_call_requested").await;
-            assert_eq!(backend.count(&id, "effect_resolution").await, landed, "{fault:?}: as many as landed");
-            assert!(*fault == Fault::Cancelled || landed == usize::from(*fault == Fault::AckLost), "{fault:?}");
-            if asks_again {
-                let answer = call().await.expect("an answer").result.map(|result| result.to_value());
-                assert_eq!(
-                    answer,
-                    Some(json!(1 + landed)),
-                    "another attempt of the same call if its intent is in the log"
-                );
-                assert_eq!(ran.load(Ordering::SeqCst), 1);
-            }
-            let next = backend.open(&id).await;
-            let recovery = next.recovery();
-            assert!(recovery.resumable, "{:?}", recovery.reason);
-            let left = if asks_again { 0 } else { landed };
-            assert_eq!(recovery.pending.len(), left, "{fault:?}: {:?}", recovery.pending);
-        }
-    }
-}
-
-/// Once an operator has decided a call, the decision answers its repeat. As a new call its effect could run twice.
-async fn is_answered_by_the_decision(run: &Run, key: Option<&str>, ran: &AtomicU32) {
-    let mut answer = book_seat(run, key, ran).await;
-    if answer.as_ref().is_err_and(|error| error.action() == Action::Reopen) {
-        // A call with a key is retried; the refusal of the attempt reports the decision.
-        run.reopen().await.expect("reopened");
-        answer = book_seat(run, key, ran).await;
-    }
-    let answer = answer.expect("an answer");
-    let result = answer.result.as_ref().map(Json::to_value);
-    assert_eq!((answer.recorded, result, ran.load(Ordering::SeqCst)), (true, Some(json!("decided")), 0), "{key:?}");
-}
-
-async fn book_seat(run: &Run, key: Option<&str>, ran: &AtomicU32) -> Result<Answer, Error> {
-    let tool = run.tool("book", &json!({ "seat": 1 }));
-    let tool = if let Some(key) = key { tool.idempotency_key(key) } else { tool };
-    tool.once(|_| async { Ok(Json::from(json!(ran.fetch_add(1, Ordering::SeqCst)))) }).await
-}
-
-/// The acknowledgement of the intent was lost. A checkpoint of the handle lists the request as unanswered.
-pub async fn a_call_decided_before_its_handle_is_reopened_is_not_forgotten(backend: &Backend) {
-    for fault in backend.faults.iter().filter(|fault| **fault != Fault::AppendLost) {
-        for key in [None, Some("k")] {
-            let (ran, id) = (AtomicU32::new(0), format!("decided-{fault:?}-{}", key.is_some()));
-            let run = backend.open(&id).await;
-            if matches!(backend.run_with_fault(*fault, book_seat(&run, key, &ran)).await, FaultOutcome::Completed) {
-                continue;
-            }
-            if *fault == Fault::Cancelled && backend.count(&id, "tool_call_requested").await == 0 {
-                continue;
-            }
-            if ran.load(Ordering::SeqCst) > 0 {
-                // One poll was enough to begin its effect.
-                continue;
-            }
-            backend.decide_done(&id, &json!("decided")).await;
-            run.reopen().await.expect("reopened");
-            backend.checkpoint(&run).await;
-            is_answered_by_the_decision(&run, key, &ran).await;
-            let next = backend.open(&id).await;
-            is_answered_by_the_decision(&next, key, &ran).await;
-            assert_eq!(backend.count(&id, "tool_call_requested").await, 1, "{fault:?}, {key:?}");
-        }
-    }
-}
-
-/// The log holds back appended records. The handle learns of the decision from its next record.
-pub async fn a_call_decided_after_it_was_cancelled_is_not_forgotten(backend: &Backend) {
-    for key in [None, Some("k")] {
-        for stopped in [false, true] {
-            let (ran, id) = (AtomicU32::new(0), format!("decided-{}-{stopped}", key.is_some()));
-            let run = backend.open(&id).await;
-            backend.hold(&id);
-            assert!(dropped_after(1, book_seat(&run, key, &ran)).await.is_none(), "it waits for its read-back");
-            backend.release(&id);
-            backend.decide_done(&id, &json!("decided")).await;
-            if stopped {
-                // The handle stops at this turn and settles the call only in its reopen.
-                backend.inject(Fault::AckLost);
-            }
-            drop(run.turn("user", "next").await);
-            run.reopen().await.expect("reopened");
-            is_answered_by_the_decision(&run, key, &ran).await;
-            assert_eq!(backend.count(&id, "tool_call_requested").await, 1, "{key:?}");
         }
     }
 }
@@ -542,13 +326,15 @@ macro_rules! reopen_claims {
             reopen_loses_to_a_takeover_and_leaves_held_results_as_evidence,
             reopen_can_be_cancelled_anywhere_and_called_again,
             results_of_calls_that_outlive_their_run_are_evidence,
-            a_call_cancelled_anywhere_runs_its_effect_once,
-            an_intent_that_never_started_is_recorded_as_not_done,
-            a_call_decided_before_its_handle_is_reopened_is_not_forgotten,
             a_checkpoint_with_an_unknown_outcome_fails_no_later_operation,
             no_checkpoint_builds_on_one_that_was_refused,
             replayed_calls_stay_replayed_across_a_reopen,
             an_end_with_an_unknown_outcome_is_the_end_after_a_reopen,
+        }
+        $crate::backend_claims! { $backend, cancelled_calls:
+            a_call_cancelled_anywhere_runs_its_effect_once,
+            an_intent_that_never_started_is_recorded_as_not_done,
+            a_call_decided_before_its_handle_is_reopened_is_not_forgotten,
         }
     };
 }

@@ -1,7 +1,5 @@
 //! Appends, readers and queries while the broker is killed and restarted.
 
-#![allow(clippy::unwrap_used, reason = "an unwrap that fails is a test that fails")]
-
 use std::{
     sync::{
         Arc,

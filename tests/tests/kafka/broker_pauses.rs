@@ -1,8 +1,6 @@
 //! Consumers resume after a pause of their broker, and a consumer without answers is replaced. `make nightly-faults` pauses
 //! the brokers of servers, at any moment and for up to a minute.
 
-#![allow(clippy::unwrap_used, reason = "an unwrap that fails is a test that fails")]
-
 use std::{sync::Arc, thread, time::Duration};
 
 use runlog_log::{

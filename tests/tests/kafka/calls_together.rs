@@ -1,7 +1,5 @@
 //! Calls of one handle that are made at the same time, with intents sent directly to Kafka.
 
-#![allow(clippy::unwrap_used, reason = "a test fails where its journal does")]
-
 use futures_util::{
     FutureExt as _,
     future::{join, join_all},

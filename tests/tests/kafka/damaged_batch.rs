@@ -1,7 +1,5 @@
 //! A batch that is damaged on the broker's disk.
 
-#![allow(clippy::unwrap_used, reason = "an unwrap that fails is a test that fails")]
-
 use runlog_log::{Kind, Log, PartitionId, kafka::KafkaLog};
 use runlog_tests::{
     kafka::Broker,

@@ -1,7 +1,5 @@
 //! The contract of `Log` on a real broker, and claims that only Kafka needs.
 
-#![allow(clippy::unwrap_used, reason = "an unwrap that fails is a test that fails")]
-
 use std::{any::Any, sync::Arc};
 
 use rdkafka::{

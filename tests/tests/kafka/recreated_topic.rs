@@ -1,7 +1,5 @@
 //! A topic that is deleted and created again while it is served, with more records than the old one had.
 
-#![allow(clippy::unwrap_used, reason = "an unwrap that fails is a test that fails")]
-
 use rdkafka::{
     ClientConfig,
     admin::{AdminClient, AdminOptions},

@@ -1,8 +1,6 @@
 //! A cluster with TLS and passwords: the server, an import and a producer append to it. Passwords, certificates and tokens
 //! change while clients append.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use std::{
     collections::BTreeMap,
     fs,

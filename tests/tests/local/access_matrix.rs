@@ -3,11 +3,11 @@
 //! The expectations are repeated here by hand: an operation outside the table fails the test, as does a cell with
 //! another answer.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 mod append_alone;
+mod content;
 mod handles;
 mod principals;
+mod streams;
 mod whoami;
 
 use runlog_log::{Log, PartitionId, memory::MemoryLog};
@@ -19,7 +19,6 @@ use runlog_server::{
     audit::Audit,
     auth::{
         Authentication,
-        limits::Limit,
         token_file::{Entry, Scope, TokenFile},
     },
     operations,
@@ -457,108 +456,6 @@ async fn an_agent_may_not_decide_its_own_effects() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_copy_needs_to_read_the_content_of_its_source_and_to_append_to_its_target() {
-    let site = Site::start(&entries()).await;
-    let ((_, appender), (_, agent), (_, everything)) = (token_of(1), token_of(5), token_of(9));
-    site.fill("acme/1", &everything).await;
-    site.fill("globex/1", &everything).await;
-    let before = site.end().await;
-    let copied = async |target: &str, from: &str, token: &str| {
-        let path = format!("/v1/runs/{}/copies", escaped(target));
-        site.ask("post", &path, Some(token), Some(&json!({ "from": from }))).await
-    };
-    let reply = copied("acme/copy", "acme/1", &appender).await;
-    assert!(reply.status == 403 && reply.body.contains("read_content"), "{reply:?}");
-    assert_eq!(copied("globex/copy", "acme/1", &agent).await.status, 403);
-    let foreign = copied("acme/copy", "globex/1", &agent).await;
-    let absent = copied("acme/copy", "absent/1", &agent).await;
-    assert_eq!((foreign.status, foreign.about("globex/1")), (404, absent.about("absent/1")));
-    assert_eq!(site.end().await, before, "no record was appended");
-    let reply = copied("acme/copy", "acme/1", &agent).await;
-    assert!(reply.status == 200 && reply.json()["records"] == 1, "{reply:?}");
-    let latest = site.ask("get", "/v1/runs/acme%2Fcopy/checkpoints/latest", Some(&agent), None).await;
-    assert_eq!(latest.json()["messages"], json!([{ "secret": "acme/1" }]), "{latest:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn content_is_masked_without_the_scope_to_read_it() {
-    let site = Site::start(&entries()).await;
-    let ((_, lister), (_, agent), (_, everything)) = (token_of(2), token_of(5), token_of(9));
-    site.fill("acme/1", &everything).await;
-    let path = "/v1/runs/acme%2F1/records?limit=1000";
-    let masked = site.ask("get", path, Some(&lister), None).await;
-    assert!(masked.status == 200 && masked.body.contains("masked") && !masked.body.contains("secret"), "{masked:?}");
-    for query in ["&raw=true", "&whole=true"] {
-        assert_eq!(site.ask("get", &format!("{path}{query}"), Some(&lister), None).await.status, 403);
-        let reply = site.ask("get", &format!("{path}{query}"), Some(&agent), None).await;
-        assert!(reply.status == 200 && reply.body.contains("secret"), "{reply:?}");
-    }
-    assert_eq!(site.ask("get", "/v1/tail?raw=true", Some(&lister), None).await.status, 403);
-    let late = json!({ "run_id": "acme/1", "record_id": "late", "writer_id": "zombie", "writer_epoch": 0, "payload": {
-        "type": "tool_call_completed", "request_record_id": "acme/1-b", "result": { "secret": 1 } } });
-    let reply = site.ask("post", "/v1/runs/acme%2F1/records", Some(&everything), Some(&late)).await;
-    assert_eq!(reply.json()["reason"], "fenced", "{reply:?}");
-    let masked = site.ask("get", "/v1/effects?consistency=latest&pending=true", Some(&lister), None).await;
-    let effect = &masked.json()["effects"][0];
-    for content in [&effect["evidence"][0]["payload"]["result"], &effect["arguments"]] {
-        assert!(content["masked"].is_string() && !masked.body.contains("secret"), "{masked:?}");
-    }
-    let reply = site.ask("get", "/v1/runs/acme%2F1/recovery", Some(&agent), None).await;
-    assert_eq!(reply.json()["pending"][0]["evidence"][0]["payload"]["result"], json!({ "secret": 1 }), "{reply:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_token_that_is_revoked_is_refused_and_its_streams_end() {
-    let site = Site::start(&entries()).await;
-    let ((_, agent), (_, everything)) = (token_of(5), token_of(9));
-    site.fill("acme/1", &everything).await;
-    let tail = async |path: &str| {
-        let response = site.request("get", path, Some(&agent), None).send().await.unwrap();
-        assert_eq!(response.status(), 200, "{path}");
-        response
-    };
-    let streams = [tail("/v1/runs/acme%2F1/tail").await, tail("/v1/tail?from=end").await];
-    // An invalid token file changes nothing.
-    let good = std::fs::read(site.tokens()).unwrap();
-    std::fs::write(site.tokens(), "{\"tokens\": [{}]}").unwrap();
-    site.authentication.reload();
-    assert_eq!(site.ask("get", "/v1/journal", Some(&agent), None).await.status, 200);
-    let doctor = site.ask("post", "/v1/verify", Some(&everything), None).await;
-    assert_eq!(doctor.status, 200);
-    let doctor = site.ask("get", "/v1/doctor", Some(&everything), None).await.json();
-    assert!(doctor["healthy"] == false && doctor["findings"].to_string().contains("tokens.json"), "{doctor}");
-    let metrics = site.ask("get", "/metrics", Some(&everything), None).await.body;
-    assert!(metrics.contains("runlog_tokens_unusable 1"), "{metrics}");
-    std::fs::write(site.tokens(), good).unwrap();
-    let without: Vec<_> = entries().into_iter().filter(|(number, ..)| *number != 5).collect();
-    write(&site.tokens(), &without);
-    // The server reads the file again by itself.
-    for stream in streams {
-        let rest = tokio::time::timeout(WAIT, stream.text()).await.expect("the stream ends").unwrap();
-        assert!(rest.contains("event: error") && rest.contains("\"kind\":\"unauthenticated\""), "{rest}");
-    }
-    assert_eq!(site.ask("get", "/v1/journal", Some(&agent), None).await.status, 401);
-    assert_eq!(site.ask("get", "/v1/journal", Some(&everything), None).await.status, 200);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_token_that_has_expired_is_refused_and_its_streams_end() {
-    let site = Site::start(&entries()).await;
-    let (_, everything) = token_of(9);
-    site.fill("acme/1", &everything).await;
-    let (entry, guest) = Entry::new("guest".into(), [Scope::ReadMeta].into(), vec![ALL.into()], &[11; 32]);
-    let entry = Entry { expires: Some("1970-01-01T00:00:02Z".into()), ..entry };
-    TokenFile { tokens: vec![entry], ..TokenFile::default() }.write(&site.tokens()).unwrap();
-    site.authentication.reload();
-    let stream = site.request("get", "/v1/tail?from=end", Some(&guest), None).send().await.unwrap();
-    assert_eq!(stream.status(), 200);
-    NOW.store(2_000, Ordering::Relaxed);
-    let rest = tokio::time::timeout(WAIT, stream.text()).await.expect("the stream ends").unwrap();
-    assert!(rest.contains("\"kind\":\"unauthenticated\""), "{rest}");
-    assert_eq!(site.ask("get", "/v1/runs", Some(&guest), None).await.status, 401);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn operator_actions_are_audited_first_or_refused() {
     let site = Site::start(&entries()).await;
     let ((_, desk), (_, agent), (_, everything)) = (token_of(6), token_of(5), token_of(9));
@@ -600,56 +497,4 @@ async fn operator_actions_are_audited_first_or_refused() {
     }
     assert_eq!(full.end().await, end, "no record was appended");
     assert_eq!(full.ask("get", lookup, Some(&agent), None).await.status, 200, "unaudited requests are answered");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn one_principals_streams_leave_capacity_for_others() {
-    let site = Site::start(&entries()).await;
-    let ((_, agent), (_, desk)) = (token_of(5), token_of(6));
-    let overloaded = |reply: &Reply| reply.status == 429 && reply.json()["kind"] == "overloaded";
-    let mut streams = Vec::new();
-    for _ in 0..Limit::Streams.default_value() {
-        let stream = site.request("get", "/v1/runs/acme%2F1/tail", Some(&agent), None).send().await.unwrap();
-        assert_eq!(stream.status(), 200);
-        streams.push(stream);
-    }
-    // A refusal is read to its end; an accepted stream stays open.
-    let one_more = async |token: &str| {
-        let response = site.request("get", "/v1/runs/acme%2F1/tail", Some(token), None).send().await.unwrap();
-        let retry = response.headers().contains_key("retry-after");
-        (response.status().as_u16(), retry)
-    };
-    assert_eq!(one_more(&agent).await, (429, true));
-    assert_eq!(one_more(&desk).await, (200, false));
-    streams.clear();
-    let freed = async {
-        while one_more(&agent).await.0 != 200 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(WAIT, freed).await.expect("a stream that ended frees its place");
-
-    let (mut all, everything) = (Vec::new(), token_of(9).1);
-    for token in [&agent, &everything] {
-        for _ in 0..Limit::StreamsOfAllRuns.default_value() {
-            let stream = site.request("get", "/v1/tail?from=end", Some(token), None).send().await.unwrap();
-            assert_eq!(stream.status(), 200);
-            all.push(stream);
-        }
-        assert_eq!(site.ask("get", "/v1/tail?until_end=true", Some(token), None).await.status, 429);
-    }
-    drop(all);
-
-    let waiting = "/v1/runs/acme%2F1?consistency=at-least=0:1000000&deadline_ms=30000";
-    let mut requests = tokio::task::JoinSet::new();
-    for _ in 0..Limit::RequestsInProgress.default_value() {
-        requests.spawn(site.request("get", waiting, Some(&agent), None).send());
-    }
-    let filled = async {
-        while !overloaded(&site.ask("get", "/v1/journal", Some(&agent), None).await) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(WAIT, filled).await.expect("the principal has no more room");
-    assert_eq!(site.ask("get", "/v1/journal", Some(&desk), None).await.status, 200, "another has");
 }

@@ -1,7 +1,5 @@
 //! A server at its limits refuses requests and appends nothing. An append completes even if its client disconnects.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use axum::http::header;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use runlog_log::{

@@ -1,8 +1,6 @@
 //! An append at `latest` reads back: its answer's `writer` covers every claim that was in the log after the record was
 //! judged.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use runlog_log::{Ack, Entry, Log, Offset, PartitionId, memory::MemoryLog};
 use runlog_producer::{Journal, LoopState, Runlog, failpoint};
 use runlog_projector::Projector;

@@ -1,7 +1,5 @@
 //! Bytes are appended as base64 or in hexadecimal, are the same record in either form, and are returned as asked for.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use runlog_log::memory::MemoryLog;
 use runlog_tests::served::Served;
 use serde_json::{Value, json};

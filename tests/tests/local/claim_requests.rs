@@ -1,8 +1,6 @@
 //! A claim over HTTP under an id that its sender chose: sent again, duplicated or late, it claims the run once, and
 //! never supersedes its own sender. A claim with an expected head loses if the run has another head.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use crate::record_writers::{Site, intent};
 use futures_util::future::join_all;
 use runlog_log::{Ack, Entry, Log, PartitionId, memory::MemoryLog};

@@ -1,6 +1,5 @@
 //! `runlog conformance` passes on our server and on the reference server. A server that breaks one rule fails that rule
 //! and no other.
-#![allow(clippy::unwrap_used, reason = "a test may")]
 
 use anyhow::{Context, ensure};
 use runlog_conformance::{Client, Line, Outcome, Plan, Rule, rules};

@@ -1,7 +1,5 @@
 //! A web page of another origin can neither query a server nor append through it.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use axum::http::header;
 use runlog_log::{Log, PartitionId, memory::MemoryLog};
 use runlog_projector::{Config, Projector};

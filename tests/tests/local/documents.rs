@@ -1,8 +1,6 @@
 //! The examples in the documents work as written: the README's quick starts are run, the protocol page is replayed
 //! request by request.
 
-#![allow(clippy::unwrap_used, reason = "a test fails where its document does")]
-
 use runlog_tests::{
     command,
     programs::{built, output},

@@ -65,11 +65,13 @@ mod memory {
         Backend::memory(MemoryOptions::default()).await.expect("a journal")
     }
 
-    runlog_tests::backend_claims! { backend, reopen:
+    runlog_tests::backend_claims! { backend, cancelled_calls:
         a_call_cancelled_while_it_is_read_back_counts_as_never_started,
         a_call_decided_after_it_was_cancelled_is_not_forgotten,
         a_call_cancelled_after_the_end_counts_as_never_started,
         a_call_abandoned_during_a_reopen_answers_once,
+    }
+    runlog_tests::backend_claims! { backend, reopen:
         an_end_cancelled_while_it_is_read_back_stops_the_handle,
     }
     runlog_tests::backend_claims! { backend, interleavings:

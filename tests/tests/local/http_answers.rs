@@ -1,7 +1,5 @@
 //! Responses that are not the server's (of a proxy, or truncated), and requests that clients or proxies changed.
 
-#![allow(clippy::unwrap_used, reason = "a test fails where its journal does")]
-
 use futures_util::{FutureExt as _, future::join_all};
 use runlog_log::{
     Log as _,

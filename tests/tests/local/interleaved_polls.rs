@@ -1,7 +1,5 @@
 //! A poll may return a partition's records in several chunks, interleaved with other partitions' records.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use runlog_log::{
     Entry, Log, Offset, PartitionId,
     memory::{MemoryLog, MemoryOptions},

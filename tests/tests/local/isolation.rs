@@ -1,7 +1,5 @@
 //! A fault in one partition stops only that partition, and the stop is reported.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use runlog_log::{Delivery, Entry, Error, Kind, Log, Offset, PartitionId, Reader, memory::MemoryLog};
 use runlog_projector::{
     Config, Consistency, Projector,

@@ -1,7 +1,5 @@
 //! A page of large records ends early, so that it needs little memory: records of a run, effects, and recoveries.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use runlog_schemas::{
     id::{PartitionId, RunId},
     partition::partition_of,

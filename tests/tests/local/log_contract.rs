@@ -1,7 +1,5 @@
 //! The contract of `Log`, for the adapters that need no broker.
 
-#![allow(clippy::unwrap_used, reason = "an unwrap that fails is a test that fails")]
-
 use std::{any::Any, process::Command, sync::Arc};
 
 use runlog_log::{

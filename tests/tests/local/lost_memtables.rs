@@ -1,7 +1,5 @@
 //! Applied records that were not flushed are lost by a kill, and folded again from the log.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use anyhow::{Context, ensure};
 use runlog_log::{Log, Offset, PartitionId, memory::MemoryLog};
 use runlog_projector::{

@@ -1,6 +1,8 @@
 //! Claims that need no broker: one module per claim. A module named `foreign_*` needs another language or tool,
 //! `recorded_*` the recorded runs, `disk_*` root, who mounts small disks.
 
+#![allow(clippy::unwrap_used, reason = "an unwrap that fails is a test that fails")]
+
 mod access_matrix;
 mod admission;
 mod append_reads_back;

@@ -1,7 +1,5 @@
 //! Lists of a run newest first: their pages are complete while the run grows.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use runlog_log::memory::MemoryLog;
 use runlog_tests::served::Served;
 use serde_json::{Value, json};

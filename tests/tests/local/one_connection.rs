@@ -1,8 +1,6 @@
 //! Appends on one connection are numbered in the order of arrival, despite another server's numbering and wherever
 //! the connection is cut.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use runlog_log::memory::MemoryLog;
 use runlog_tests::served::Served;
 use serde_json::{Value, json};

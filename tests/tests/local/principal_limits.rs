@@ -1,7 +1,5 @@
 //! A principal over a limit is refused without any effect and with a retry time; others are not affected.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use runlog_log::{Log, PartitionId, memory::MemoryLog};
 use runlog_producer::{Action, Journal, Runlog, SideEffect, Token};

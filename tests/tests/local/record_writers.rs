@@ -1,8 +1,6 @@
 //! An outcome names the writer of the record beside the writer of the run: only a record of the caller's own epoch
 //! permits an effect.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use runlog_log::{Log, memory::MemoryLog};
 use runlog_producer::{Config as Producing, Journal, Runlog};
 use runlog_schemas::answer::ErrorKind;

@@ -1,7 +1,5 @@
 //! A copy of a run has its checkpoints, messages and host payloads, and answers no call.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use runlog_log::{Ack, Entry, Error, Kind, Log, Offset, PartitionId, memory::MemoryLog};
 use runlog_tests::{
     hooked_log::{Hooks, hook},

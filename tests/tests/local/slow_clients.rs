@@ -1,7 +1,5 @@
 //! Clients that send or read too slowly are disconnected and free their resources for others.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use runlog_log::memory::MemoryLog;
 use runlog_projector::{Config, Projector};
 use runlog_server::access::AllowedHosts;

@@ -1,7 +1,5 @@
 //! An index is compared with its log when it is opened. A slow log is not mistaken for another log.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use runlog_log::{Delivery, Error, Log, Offset, PartitionId, Reader, memory::MemoryLog};
 use runlog_projector::{Config, Consistency, Projector};
 use runlog_schemas::answer::ErrorKind;

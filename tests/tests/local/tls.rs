@@ -1,7 +1,5 @@
 //! Connections are encrypted, both sides authenticate, and certificates change under load.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use futures_util::{StreamExt, future::join_all};
 use runlog_log::memory::MemoryLog;
 use runlog_producer::{Journal, Runlog, Tls as ClientTls};

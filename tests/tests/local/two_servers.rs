@@ -1,7 +1,5 @@
 //! Two servers over one log that fill in the numbers of one run's records.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use runlog_log::{
     Ack, Entry, Log, Offset, PartitionId,
     memory::{MemoryLog, MemoryOptions},

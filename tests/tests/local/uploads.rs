@@ -1,7 +1,5 @@
 //! With authentication, a record may name content only if its sender uploaded it for the run, or can read it there.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use runlog_log::memory::MemoryLog;
 use runlog_producer::{Journal, Runlog, Token};
 use runlog_projector::{Config, Projector};

@@ -10,13 +10,15 @@
 //! A port is opened by its first command, for the session that the command names.
 
 use anyhow::Context;
+use done::Done;
 use runlog_producer::{Config, Journal};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::io::{self, BufRead, Write};
 
 mod bob_core;
 mod codetether;
+mod done;
 mod observability;
 
 #[derive(Debug, Deserialize)]
@@ -26,9 +28,6 @@ enum Command {
     Codetether(String, codetether::Command),
     Observability(String, observability::Command),
 }
-
-/// The result of a command, or the error and whether another process took the run over.
-type Done = Result<Value, (String, bool)>;
 
 /// The open ports.
 #[derive(Default)]

@@ -1,6 +1,6 @@
 //! bob-core's tool journal.
 
-use super::Done;
+use super::done::Done;
 use bob_core::{
     error::StoreError,
     journal::{JournalEntry, ToolJournalPort},

@@ -1,6 +1,6 @@
 //! codetether's write-back journal.
 
-use super::Done;
+use super::done::Done;
 use runlog_ports::{
     Blocking,
     codetether::{Checks, CommitError, Error, Op, RejectReason, TxnId, WritebackJournal},

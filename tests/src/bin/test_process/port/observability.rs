@@ -1,6 +1,6 @@
 //! The observability store, on rows by number.
 
-use super::Done;
+use super::done::Done;
 use runlog_ports::{
     Blocking,
     observability::{self, DbError, ObservabilityStore, Store, Write},

@@ -3,6 +3,9 @@
 //! A call without a key takes the earliest request without a key that has its fingerprint and was not taken yet. A
 //! process that resumes at the checkpoint takes no request that the checkpoint covers. A call with a key takes the
 //! request with that key in its tool. Without a matching request, the call is new.
+//!
+//! A request is identified by its record id alone. After a skip, void calls and an applied call can have one
+//! `journal_seq`, which only orders requests.
 
 use runlog_schemas::{
     answer::{Done, Pending, Recovery},
@@ -83,10 +86,10 @@ pub(crate) enum Decision {
 pub(crate) struct Replay {
     keyless: HashMap<Fingerprint, VecDeque<RecordedCall>>,
     keyed: HashMap<(String, String), RecordedCall>,
-    /// Requests whose answer this agent has not received, oldest first by `journal_seq`.
-    unanswered: BTreeMap<JournalSeq, RecordId>,
+    /// Requests whose answer this agent has not received.
+    unanswered: BTreeMap<RecordId, JournalSeq>,
     /// Requests that were answered in the busy period `period`, which a message list of that period may lack.
-    answered: BTreeMap<JournalSeq, RecordId>,
+    answered: BTreeMap<RecordId, JournalSeq>,
     /// Requests without a key that the checkpoint covers and that were not taken yet. Empty if the process resumes at
     /// the checkpoint. Otherwise the process starts at the run's beginning, and has not received their answers.
     covered: HashMap<RecordId, JournalSeq>,
@@ -112,11 +115,11 @@ impl Replay {
                 all.push((pending.journal_seq, pending_key(pending), recorded));
             }
         }
-        let uncovered: BTreeSet<JournalSeq> = all.iter().map(|(journal_seq, ..)| *journal_seq).collect();
+        let uncovered: BTreeSet<RecordId> = all.iter().map(|(.., recorded)| recorded.id.clone()).collect();
         for done in ended {
             match done_key(done) {
                 Some(key) => drop(replay.keyed.entry(key).or_insert_with(|| RecordedCall::from_done(done))),
-                None if uncovered.contains(&done.journal_seq) => {}
+                None if uncovered.contains(&done.id) => {}
                 None => {
                     replay.covered.insert(done.id.clone(), done.journal_seq);
                     all.push((done.journal_seq, None, RecordedCall::from_done(done)));
@@ -126,7 +129,7 @@ impl Replay {
         all.sort_by_key(|(journal_seq, ..)| *journal_seq);
         for (journal_seq, key, recorded) in all {
             if !replay.covered.contains_key(&recorded.id) {
-                replay.unanswered.insert(journal_seq, recorded.id.clone());
+                replay.unanswered.insert(recorded.id.clone(), journal_seq);
             }
             match key {
                 Some(key) => {
@@ -147,7 +150,7 @@ impl Replay {
         };
         if let Some((id, journal_seq)) = recorded.as_ref().and_then(|recorded| self.covered.remove_entry(&recorded.id))
         {
-            self.unanswered.insert(journal_seq, id);
+            self.unanswered.insert(id, journal_seq);
         }
         match recorded {
             None => Decision::New,
@@ -186,8 +189,8 @@ impl Replay {
 
     /// Removes a request that is not in the journal: it was refused, or never appended.
     pub(crate) fn forget(&mut self, id: &RecordId) {
-        self.unanswered.retain(|_, unanswered| unanswered != id);
-        self.answered.retain(|_, answered| answered != id);
+        self.unanswered.remove(id);
+        self.answered.remove(id);
         self.unresolved.remove(id);
         self.keyed.retain(|_, recorded| recorded.id != *id);
         self.keyless.values_mut().for_each(|queue| queue.retain(|recorded| recorded.id != *id));
@@ -212,7 +215,7 @@ impl Replay {
                 self.mark_uncertain(pending.id.borrow(), pending.class == Class::RetrySafe);
                 continue;
             };
-            self.unanswered.entry(pending.journal_seq).or_insert_with(|| pending.id.clone());
+            self.unanswered.entry(pending.id.clone()).or_insert(pending.journal_seq);
             let key = pending_key(pending);
             if !self.contains(key.as_ref(), &recorded) {
                 self.restore(key, recorded);
@@ -222,7 +225,7 @@ impl Replay {
 
     /// Adds a new request.
     pub(crate) fn add(&mut self, journal_seq: JournalSeq, tool: &str, key: Option<&str>, recorded: RecordedCall) {
-        self.unanswered.insert(journal_seq, recorded.id.clone());
+        self.unanswered.insert(recorded.id.clone(), journal_seq);
         if let Some(key) = key {
             self.keyed.insert((tool.to_owned(), key.to_owned()), recorded);
         }
@@ -231,7 +234,7 @@ impl Replay {
     /// Marks that the agent receives the request's answer in this busy period.
     pub(crate) fn mark_answered(&mut self, id: RecordId<&str>, period: u64) {
         self.begin_period(period);
-        self.answered.extend(self.unanswered.extract_if(.., |_, unanswered| *unanswered == id));
+        self.answered.extend(self.unanswered.remove_entry(id.as_str()));
         self.unresolved.remove(id.as_str());
         if let Some(recorded) = self.keyed.values_mut().find(|recorded| recorded.id == id) {
             recorded.pending = None;
@@ -246,13 +249,12 @@ impl Replay {
         }
     }
 
-    /// Requests whose answer a message list of this busy period may lack, by ascending `journal_seq`.
+    /// Requests whose answer a message list of this busy period may lack, by ascending `journal_seq` and record id.
     pub(crate) fn unanswered(&mut self, period: u64) -> Vec<RecordId> {
         self.begin_period(period);
-        let covered = self.covered.iter().map(|(id, journal_seq)| (journal_seq, id));
-        let mut all: Vec<_> = self.unanswered.iter().chain(&self.answered).chain(covered).collect();
-        all.sort_unstable_by_key(|(journal_seq, _)| **journal_seq);
-        all.into_iter().map(|(_, id)| id.clone()).collect()
+        let all = self.unanswered.iter().chain(&self.answered).chain(&self.covered);
+        let ordered: BTreeSet<_> = all.map(|(id, journal_seq)| (journal_seq, id)).collect();
+        ordered.into_iter().map(|(_, id)| id.clone()).collect()
     }
 
     /// Starts a busy period. No call was in flight between two periods, so the agent has received all answers of

@@ -203,3 +203,33 @@ fn an_answered_request_counts_as_unanswered_until_the_busy_period_of_its_answer_
     assert_eq!(replay.unanswered(1), [id("third")]);
     assert!(replay.unanswered(2).is_empty());
 }
+
+#[test]
+fn a_covered_call_answers_although_a_void_call_has_its_number() {
+    let void = pending("void", 5, Some("v1:a"), None, "retry_safe");
+    let ended = recovery(vec![completed("applied", 5, "v1:b", None)], Vec::new()).completed;
+    let mut replay = Replay::new(&recovery(Vec::new(), vec![void]), &ended);
+    assert_eq!(answered_by(take(&mut replay, None, "v1:b")), "applied", "its effect does not run again");
+    assert_eq!(answered_by(take(&mut replay, None, "v1:a")), "void");
+    assert_eq!(replay.unanswered(0), ["applied", "void"].map(id), "the agent has received neither answer");
+    assert_eq!(take(&mut replay, None, "v1:b"), Decision::New);
+}
+
+#[test]
+fn calls_with_one_number_are_unanswered_each_until_its_own_answer() {
+    let voids = ["void 1", "void 2"].map(|request| pending(request, 5, Some("v1:a"), None, "retry_safe"));
+    let first = recovery(Vec::new(), voids[..1].to_vec());
+    let both = recovery(Vec::new(), voids.to_vec());
+    let call = RecordedCall { id: id("applied"), fingerprint: Fingerprint::of_hashed_call("pay", "x"), pending: None };
+    for mut replay in [Replay::new(&both, &[]), Replay::new(&first, &[])] {
+        replay.adopt(&both, |_| false);
+        replay.add(5.into(), "pay", None, call.clone());
+        replay.add(6.into(), "pay", None, RecordedCall { id: id("a later one"), ..call.clone() });
+        let listed = ["applied", "void 1", "void 2", "a later one"].map(id);
+        assert_eq!(replay.unanswered(0), listed, "by number, then by id");
+        replay.mark_answered(id("void 1").borrow(), 0);
+        replay.mark_answered(id("applied").borrow(), 0);
+        assert_eq!(replay.unanswered(0), listed, "a message list of this busy period may lack the answers");
+        assert_eq!(replay.unanswered(1), ["void 2", "a later one"].map(id));
+    }
+}

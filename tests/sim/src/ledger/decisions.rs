@@ -106,6 +106,9 @@ impl Ledger {
         if self.was_deposed_since(wrote) {
             return self.excuse(excuses::DEPOSED_CHECK);
         }
+        if self.displaced_at(run).is_some_and(|at| at >= wrote) {
+            return self.excuse(excuses::DISPLACED_PROCESS);
+        }
         self.fail(format!(
             "the decision at {}:{} about call {} was applied, and its process wrote {age} ms ago and has the run",
             at.0, at.1, decided.request

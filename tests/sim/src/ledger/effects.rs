@@ -347,7 +347,7 @@ impl Ledger {
     }
 
     /// The records of a run that have this id.
-    fn of_run(&self, run: u32, id: &str) -> impl Iterator<Item = &Landed> {
+    pub(super) fn of_run(&self, run: u32, id: &str) -> impl Iterator<Item = &Landed> {
         let run = run_id(run);
         self.records.values().filter(move |landed| {
             landed.record.body.run_id.as_str() == run && landed.record.body.record_id.as_str() == id

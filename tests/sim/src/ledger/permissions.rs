@@ -85,20 +85,29 @@ impl History {
         since.find(|known| !matches!(known.what, What::Evidence(..) | What::Taken))
     }
 
+    /// Whether its request was applied again, under the same id, after a skip took it away.
+    fn is_requested_again(&self) -> bool {
+        let taken = self.known.iter().find(|known| known.what == What::Taken);
+        let requested = self.known.iter().rev().find(|known| matches!(known.what, What::Starts(1, _)));
+        taken.zip(requested).is_some_and(|(taken, requested)| taken.at < requested.at)
+    }
+
     /// Whether its effect started, and no decision since then says that it did not happen.
     pub(super) fn may_have_happened(&self) -> bool {
         let decided = self.known.iter().rev().find(|known| matches!(known.what, What::NotDone { .. }));
         self.ran_at.is_some_and(|ran_at| decided.is_none_or(|decided| decided.millis <= ran_at))
     }
 
-    /// Continues a history from before a skip. Its records that are not here any more permit nothing.
-    pub(super) fn continue_from(&mut self, before: Self) {
+    /// Continues a history from before a skip. Its records that are not here any more permit nothing. A decision that is refused now, and
+    /// was not skipped itself, is as if it had never been made.
+    pub(super) fn continue_from(&mut self, before: Self, is_skipped: impl Fn((PartitionId, Offset)) -> bool) {
         let now = ambient::elapsed_millis();
         let Self { keyed, known, permitted, started, ran_at, mut taken_at } = before;
         (self.keyed, self.started, self.ran_at) = (self.keyed || keyed, started, ran_at);
         self.permitted.extend(permitted);
         for known in known {
-            if self.known.iter().any(|here| here.at == known.at) {
+            let is_refused = matches!(known.what, What::NotDone { .. }) && !is_skipped(known.at);
+            if is_refused || self.known.iter().any(|here| here.at == known.at) {
                 continue;
             }
             if let What::Starts(attempt, _) = known.what {
@@ -209,6 +218,10 @@ impl Ledger {
         let is_first = history.started.insert(attempt);
         let keyed = history.keyed;
         history.ran_at = Some(now);
+        if !is_first && attempt == 1 && history.is_requested_again() {
+            self.excuse(excuses::SAME_ID_AFTER_SKIP);
+            return None;
+        }
         match history.permitted.get(&attempt) {
             _ if !is_first => return Some(format!("runs again under attempt {attempt}, and nothing allowed that")),
             None => return Some(format!("runs, and the journal has no attempt {attempt}")),

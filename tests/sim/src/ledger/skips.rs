@@ -85,6 +85,11 @@ impl Ledger {
         self.displaced.at.contains_key(&run)
     }
 
+    /// When a skip last took an applied record of a run away, milliseconds.
+    pub(super) fn displaced_at(&self, run: u32) -> Option<u64> {
+        self.displaced.at.get(&run).copied()
+    }
+
     /// When a skip last took an applied record of a life's run away since the life opened it, or before it ever did.
     pub(super) fn displaced_since_opening(&self, run: u32, life: u32) -> Option<u64> {
         let at = *self.displaced.at.get(&run)?;
@@ -98,6 +103,18 @@ impl Ledger {
             self.excuse(super::excuses::DISPLACED_PROCESS);
         }
         excused
+    }
+
+    /// Whether a skip displaced one of these records of a run. It stays refused under its id, although its agent sends it again.
+    pub(crate) fn displaces_one_of(&mut self, run: u32, ids: &[String]) -> bool {
+        let refused = |id: &String| {
+            self.of_run(run, id).any(|landed| landed.outcome == "refused") && !self.has_applied_in(run, id)
+        };
+        let displaced = self.has_skip(run) && ids.iter().any(refused);
+        if displaced {
+            self.excuse(super::excuses::DISPLACED_PROCESS);
+        }
+        displaced
     }
 
     /// Whether a claim was applied that a skip took away.
@@ -183,7 +200,8 @@ impl Ledger {
         }
         for (request, before) in moved {
             let history = self.histories.entry(request).or_default();
-            history.continue_from(before);
+            let is_skipped = |at| self.records.get(&at).is_some_and(|landed| landed.was_skipped);
+            history.continue_from(before, is_skipped);
             for known in &mut history.known {
                 known.millis = times.get(&known.at.1).copied().unwrap_or(known.millis);
             }

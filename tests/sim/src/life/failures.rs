@@ -52,7 +52,7 @@ impl Process {
         Next::Again
     }
 
-    async fn reopen(&self, run: &Run) -> Next {
+    pub(super) async fn reopen(&self, run: &Run) -> Next {
         for _ in 0..TRIES_MAX {
             let step = self.reopens.fetch_add(1, Ordering::Relaxed);
             self.stage.count("reopen");

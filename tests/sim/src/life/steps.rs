@@ -194,6 +194,14 @@ impl Process {
                 self.tell(|| format!("step {id}: {error}"));
                 Next::Done
             }
+            // A skip displaced the record: it stays refused under its id.
+            Some(Err(error)) if error.kind() == ErrorKind::Conflict && self.is_displaced(step) => {
+                self.tell(|| format!("step {id}: {error}"));
+                match self.reopen(run).await {
+                    Next::Leave => Next::Leave,
+                    _ => Next::Done,
+                }
+            }
             // The agent's loop continues.
             Some(Err(error)) if step.what == What::Checkpoint && error.action() != Action::Stop => {
                 self.tell(|| format!("step {id}: {error}"));
@@ -219,6 +227,16 @@ impl Process {
                 next
             }
         }
+    }
+
+    /// Whether a step writes records under ids of its agent, one of which a skip displaced.
+    fn is_displaced(&self, step: Step) -> bool {
+        let ids = match step.what {
+            What::Record { of } => vec![known_id(of)],
+            What::Batch { again } => std::iter::once(step.id).chain(again).map(known_id).collect(),
+            _ => return false,
+        };
+        self.stage.ledger().displaces_one_of(step.run, &ids)
     }
 
     /// Makes a call under the key of another call. It must be refused.

@@ -165,9 +165,14 @@ fn walk(rules: &Rules, run: &Run) -> Vec<Effect> {
             Verdict::Applied => {}
             Verdict::Refused(reason) => {
                 let displaced = skips::displaces(rules, reached, entry, reason);
-                refused::keep(rules, &mut effects, run, at, (reason, displaced));
                 if displaced {
                     skips::leave_traces(rules, &mut effects, run, (at, reached));
+                    continue;
+                }
+                for (index, record) in (0..).zip(entry.records()) {
+                    if text(record, "/run_id") == text(&entry.record, "/run_id") {
+                        refused::keep(rules, &mut effects, run, (at, index), record, (reason, false));
+                    }
                 }
             }
             Verdict::Repeat(first) => {

@@ -319,7 +319,7 @@ fn void_unknown(journal: &Journal, partition: &mut Partition, delivery: &Deliver
         id: String::new(),
         datums: Vec::new(),
         contents: Vec::new(),
-        verdict: Verdict::Skipped(Traces::OfNone),
+        verdict: Verdict::Skipped(Traces::Nothing),
         envelope: false,
     });
 }

@@ -85,11 +85,11 @@ pub(crate) enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Traces {
     /// Of all: it would have been applied, or another skip displaced it.
-    OfAll,
+    All,
     /// Of results only: they would have been evidence.
-    OfResults,
+    Results,
     /// Of none: no effect had a trace of it.
-    OfNone,
+    Nothing,
 }
 
 /// A record's place in its writer's order and in the run's.

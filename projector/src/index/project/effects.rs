@@ -263,10 +263,16 @@ pub(super) fn project_refusal<R: Rows>(
     (reason, is_displaced): (Reason, bool),
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
-    if reason.keeps_contradictions() || is_displaced {
-        each_record(record, at, |record, at| project_refused_result(record, at, (reason, is_displaced), changes))?;
+    if !reason.keeps_contradictions() && !is_displaced {
+        return Ok(());
     }
-    if is_displaced { skips::project_displaced(record, at, changes) } else { Ok(()) }
+    // In the records' order: a displaced batch may start a call and contain its result.
+    each_record(record, at, |record, at| {
+        if result_of(record).is_some() {
+            return project_refused_result(record, at, (reason, is_displaced), changes);
+        }
+        if is_displaced { skips::leave_trace(record, at, changes) } else { Ok(()) }
+    })
 }
 
 /// Keeps a refused record that is a result: as evidence while its effect is pending, and after that if it contradicts the end.

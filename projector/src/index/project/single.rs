@@ -63,7 +63,7 @@ pub(super) fn project_verdict<R: Rows>(
             let numbered = runs::project_consumed_number(record, at, head, changes)?;
             anomalies::project_repeat(record, at, &first, changes);
             if is_displaced {
-                skips::project_displaced(record, at, changes)?;
+                skips::project_displaced_repeat(record, at, changes)?;
             }
             Ok(Effect::Repeat { first, numbered })
         }

@@ -38,10 +38,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// The records of a delivery that leave traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Traces {
-    OfAll,
-    OfResults,
-    OfOthers,
-    OfNone,
+    All,
+    Results,
+    Nothing,
 }
 
 /// Projects a record that a skip voids, in its run's partition. An operator may have skipped it because projecting it panics; its
@@ -94,18 +93,18 @@ fn traces_of_voided<R: Rows>(
     changes: &Changes<'_, R>,
 ) -> Result<Traces, store::Error> {
     let Some((effect, _)) = apart(changes, |apart| super::record(record, at, partitions, apart))? else {
-        return Ok(Traces::OfAll);
+        return Ok(Traces::All);
     };
     let head = changes.get::<RunRow>(&runs::key(record.run_id))?.unwrap_or_default().head;
     Ok(match effect {
-        super::Effect::Applied => Traces::OfAll,
+        super::Effect::Applied => Traces::All,
         super::Effect::Repeat { first, .. } => match first.refused {
-            Some(reason) if is_displaced(&record, at, reason, &head) => Traces::OfAll,
-            _ => Traces::OfNone,
+            Some(reason) if is_displaced(&record, at, reason, &head) => Traces::All,
+            _ => Traces::Nothing,
         },
-        super::Effect::Refused(reason) if is_displaced(&record, at, reason, &head) => Traces::OfAll,
-        super::Effect::Refused(reason) if reason.is_evidence() => Traces::OfResults,
-        super::Effect::Refused(_) => Traces::OfNone,
+        super::Effect::Refused(reason) if is_displaced(&record, at, reason, &head) => Traces::All,
+        super::Effect::Refused(reason) if reason.is_evidence() => Traces::Results,
+        super::Effect::Refused(_) => Traces::Nothing,
     })
 }
 
@@ -145,13 +144,16 @@ pub(super) fn is_displaced(record: &Envelope<'_>, at: RecordContext<'_>, reason:
         }
 }
 
-/// Projects a displaced record, after its results are kept as evidence.
-pub(super) fn project_displaced<R: Rows>(
+/// Leaves the traces of a record that repeats a displaced record. Its results are evidence already.
+pub(super) fn project_displaced_repeat<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
-    leave_traces(record, at, Traces::OfOthers, changes)
+    each_record(record, at, |record, at| match effects::result_of(record) {
+        Some(_) => Ok(()),
+        None => leave_trace(record, at, changes),
+    })
 }
 
 fn leave_traces<R: Rows>(
@@ -160,14 +162,13 @@ fn leave_traces<R: Rows>(
     traces: Traces,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
-    if traces == Traces::OfNone {
+    if traces == Traces::Nothing {
         return Ok(());
     }
     each_record(record, at, |record, at| {
         let is_result = effects::result_of(record).is_some();
         match traces {
-            Traces::OfResults if !is_result => Ok(()),
-            Traces::OfOthers if is_result => Ok(()),
+            Traces::Results if !is_result => Ok(()),
             _ => leave_trace(record, at, changes),
         }
     })
@@ -176,7 +177,7 @@ fn leave_traces<R: Rows>(
 /// Leaves the trace of a record at each pending effect that it is about. The effect gets a basis that was in no answer before the
 /// skip, so that a decision or an attempt that was refused because of the record stays refused. It also loses a decision that it
 /// did not happen. If the record starts an unknown effect, the effect is pending from here on.
-fn leave_trace<R: Rows>(
+pub(super) fn leave_trace<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,

@@ -61,31 +61,33 @@ fn make_room(rules: &Rules, results: &mut Vec<Evidence>, first: bool) {
 }
 
 /// A refused result is kept: as evidence while its effect is pending, and where it contradicts the end. `displaced`: after a skip.
-pub(super) fn keep(rules: &Rules, effects: &mut [Effect], run: &Run, at: usize, (reason, displaced): (Reason, bool)) {
+/// The result is the entry's record at `index`.
+pub(super) fn keep(
+    rules: &Rules,
+    effects: &mut [Effect],
+    run: &Run,
+    (at, index): (usize, u32),
+    record: &Value,
+    (reason, displaced): (Reason, bool),
+) {
     let kept = [Reason::Fenced, Reason::Ended, Reason::Transition, Reason::Conflict, Reason::NotStartedHere];
     if !kept.contains(&reason) && !displaced {
         return;
     }
     let entry = &run.entries[at];
-    for (index, record) in (0..).zip(entry.records()) {
-        if text(record, "/run_id") != text(&entry.record, "/run_id") {
-            continue;
-        }
-        let Some((kind, id, status)) = result_of(rules, record) else { continue };
-        let Some(effect) = effects.iter_mut().find(|effect| effect.kind == kind && effect.id == id) else { continue };
-        let content = entry.content(index, record);
-        let result = Evidence { entry: at, index, status, result: record.clone(), content, first: false };
-        if effect.pending() {
-            evidence(rules, effect, (reason, displaced), result);
-            continue;
-        }
-        let same =
-            |other: &Entry| other.id == text(record, "/record_id") && other.content(0, &other.record) == result.content;
-        let applied = run.entries[..at].iter().any(|other| other.counts() && same(other));
-        let marks = payload_type(record) == "terminal_result" && result.status == effect.status;
-        if !applied && !marks {
-            effect.contradict(rules, result);
-        }
+    let Some((kind, id, status)) = result_of(rules, record) else { return };
+    let Some(effect) = effects.iter_mut().find(|effect| effect.kind == kind && effect.id == id) else { return };
+    let content = entry.content(index, record);
+    let result = Evidence { entry: at, index, status, result: record.clone(), content, first: false };
+    if effect.pending() {
+        return evidence(rules, effect, (reason, displaced), result);
+    }
+    let same =
+        |other: &Entry| other.id == text(record, "/record_id") && other.content(0, &other.record) == result.content;
+    let applied = run.entries[..at].iter().any(|other| other.counts() && same(other));
+    let marks = payload_type(record) == "terminal_result" && result.status == effect.status;
+    if !applied && !marks {
+        effect.contradict(rules, result);
     }
 }
 

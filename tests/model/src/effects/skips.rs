@@ -45,23 +45,24 @@ pub(crate) fn traces_of_skipped(rules: &Rules, with: &Run, at: usize) -> Traces 
     };
     let refused_for = |reason| {
         if displaces(rules, reached, entry, reason) {
-            return Traces::OfAll;
+            return Traces::All;
         }
         let evidence = matches!(reason, Reason::Fenced | Reason::Ended | Reason::NotStartedHere);
-        if evidence { Traces::OfResults } else { Traces::OfNone }
+        if evidence { Traces::Results } else { Traces::Nothing }
     };
     let traces = match entry.verdict {
         Verdict::Refused(reason) => refused_for(reason),
         Verdict::Repeat(first) => match with.entries[first].verdict {
-            Verdict::Refused(reason) if displaces(rules, reached, entry, reason) => Traces::OfAll,
-            _ => Traces::OfNone,
+            Verdict::Refused(reason) if displaces(rules, reached, entry, reason) => Traces::All,
+            _ => Traces::Nothing,
         },
-        _ => Traces::OfAll,
+        _ => Traces::All,
     };
-    if rules.fires(Rule::SkipOfRefused, traces != Traces::OfAll) { traces } else { Traces::OfAll }
+    if rules.fires(Rule::SkipOfRefused, traces != Traces::All) { traces } else { Traces::All }
 }
 
-/// Leaves the traces of a record that was skipped or displaced.
+/// Leaves the traces of a record that was skipped or displaced. The results of a displaced record are evidence instead; its records
+/// count in their order.
 pub(super) fn leave_traces(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, (at, reached): (usize, Reached)) {
     let entry = &run.entries[at];
     for (index, record) in (0..).zip(entry.records()) {
@@ -70,10 +71,13 @@ pub(super) fn leave_traces(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, 
         }
         let result = refused::result_of(rules, record).is_some();
         let leaves = match entry.verdict {
-            Verdict::Skipped(Traces::OfAll) => true,
-            Verdict::Skipped(Traces::OfResults) => result,
-            Verdict::Skipped(Traces::OfNone) => false,
-            // It is evidence.
+            Verdict::Skipped(Traces::All) => true,
+            Verdict::Skipped(Traces::Results) => result,
+            Verdict::Skipped(Traces::Nothing) => false,
+            Verdict::Refused(reason) => {
+                refused::keep(rules, effects, run, (at, index), record, (reason, true));
+                !result
+            }
             _ => !result,
         };
         if leaves {

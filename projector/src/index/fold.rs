@@ -307,6 +307,7 @@ pub(crate) fn apply<R: Rows>(
 
 /// A delivery that a skip voids, as this build reads it.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one exists at a time, on the stack")]
 pub(crate) enum Voided<'f> {
     /// It can be read.
     Record(Envelope<'f>),

@@ -18,6 +18,7 @@ use crate::{codec::Envelope, id::JournalSeq, record::RecordKind};
 
 /// The result of judging a batch as a whole, before its records.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "one exists at a time, on the stack")]
 pub enum Opened<'a> {
     /// A repeat, or a refusal as a whole.
     Judged(Verdict),

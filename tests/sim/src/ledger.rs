@@ -386,16 +386,14 @@ impl Ledger {
         applied: bool,
     ) {
         match &record.payload {
-            Payload::RunClaim(claim) => {
-                if applied {
-                    let claims = self.claims.entry(run).or_default();
-                    let claim = Claim::new(claim, offset);
-                    let life = claim.life;
-                    claims.push(claim);
-                    if let Some(life) = life {
-                        self.enters(run, life);
-                        self.note_unresolved(run, life);
-                    }
+            Payload::RunClaim(claim) if applied => {
+                let claims = self.claims.entry(run).or_default();
+                let claim = Claim::new(claim, offset);
+                let life = claim.life;
+                claims.push(claim);
+                if let Some(life) = life {
+                    self.enters(run, life);
+                    self.note_unresolved(run, life);
                 }
             }
             Payload::ToolCallRequested(request) if applied => {

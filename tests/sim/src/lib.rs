@@ -23,7 +23,8 @@
 //!   killed. Some append through a server, some straight to the log, as `kafka:` does. Some may have only one call
 //!   in flight, or hold only one result.
 //! * Agents: some calls are equal to earlier ones, some keys are used with other arguments, some lives run new
-//!   effects while an older one is unresolved. Agents write records while a call is in flight, and do not always
+//!   effects while an older one is unresolved. Some make a later call while a step waits for a decision. What failed
+//!   once may succeed in a later attempt. Agents write records while a call is in flight, and do not always
 //!   ask for the outcome of a dropped one. They save which steps are done, also when a call was dropped or while
 //!   calls are in flight, resume there, and hide old checkpoints.
 //! * A [`Writer`](runlog_producer::Writer) beside each of some processes, over the same connection, whose writes
@@ -34,20 +35,21 @@
 //!   the product, and their record ids follow from the steps of the agent. Some look each call up first, some send
 //!   the intent and let the answer say whose it is; some read back in the same request, some in a second one. They
 //!   run a pending call again as the recovery of their opening says, decide that their own effects were not started,
-//!   and some of their keys are empty. A proxy delivers some claims and appends twice.
+//!   and some of their keys are empty. Some send an attempt with a wrong number first. A proxy delivers some claims and appends twice.
 //! * A look at its run from time to time in each process, over the same connection.
 //! * Two clients without a handle that let the server number their records.
 //! * Two operators who decide, with and without force, also about calls that a process is at work on, or that may be
 //!   repeated. Some of their decisions omit their basis, name an older revision or wrong evidence, and some
-//!   override evidence that the effect failed. They skip the record at which a partition stopped, and evidence. In some runs they skip a record
-//!   that was applied: an attempt, a decision, a request, a claim, a result, a checkpoint, or a record shortly before it. The
-//!   processes of the run may be alive.
+//!   override evidence that the effect failed. They skip the record at which a partition stopped, and evidence. In some
+//!   runs they skip a record that was applied: an attempt, a decision, a request, a claim, a result, a checkpoint, or a
+//!   record shortly before it. The processes of the run may be alive.
 //! * A reader who asks for recoveries, heads, lookups, outcomes and pending effects at `latest`.
 //! * [`FAULTS`]. In the end all faults cease, and a last process brings each run to its end.
 //! * Circumstances that take several faults at once (`plan::stories`): the end of a run is dropped or lost while a
 //!   call is in flight; a call is dropped before its effect and again within it, while a server reads from a
 //!   deposed leader; a reopening is dropped while another call is about to be read back; a call is answered beside
-//!   a longer one, and a state from before both is saved.
+//!   a longer one, and a state from before both is saved; a process pauses between its intent and its effect, until an
+//!   operator may decide or while a client claims the run; a reopening pauses while another process takes the run over.
 //!
 //! # What is checked
 //!
@@ -80,6 +82,8 @@
 //!
 //! * Retention, erasure, the content store, a schema registry, the `local:` transport.
 //! * Skips of applied records of writers and publishers, and of batches.
+//! * A client that chooses its ids and sends a request again without a lookup, after a skip took it away, runs its effect
+//!   twice: counted, and not a failure (`ledger::excuses`).
 //! * Truncation of the log's end, which Kafka does after an unclean election. (Servers see such ends, for a while.)
 //!   A server that starts while it sees one stops those partitions until it starts again; here it then sees the
 //!   true ends.

@@ -29,7 +29,8 @@ pub(crate) fn garbage(stage: &Stage, partition: u32) {
     lands(stage, partition, GARBAGE);
 }
 
-/// The log deletes the records that all servers have applied. Has no effect while one server is down.
+/// The log deletes the records that all servers have applied. Has no effect while one server is down, or has not applied a skip: the
+/// index without the skipped record is built from the beginning of the log.
 pub(crate) async fn truncate(stage: &Stage, servers: &[Arc<Server>], partition: u32) {
     let mut applied = Vec::new();
     for server in servers {
@@ -37,7 +38,7 @@ pub(crate) async fn truncate(stage: &Stage, servers: &[Arc<Server>], partition: 
         applied.push(at);
     }
     let (Some(start), Ok(partition_id)) = (applied.into_iter().min(), PartitionId::new(partition)) else { return };
-    if start == 0 {
+    if start == 0 || stage.ledger().has_skip_from(partition_id, start) {
         return;
     }
     stage.count("log truncated at its start");

@@ -53,6 +53,12 @@ impl Ledger {
         Some(*applied.get(at.checked_sub(back)?)?.0)
     }
 
+    /// Whether a partition has a skip at this offset or later.
+    pub(crate) fn has_skip_from(&self, partition: PartitionId, offset: u64) -> bool {
+        let of_partition = self.records.iter().filter(|((at, found), _)| *at == partition && found.get() >= offset);
+        of_partition.map(|(_, landed)| &landed.record.payload).any(|payload| matches!(payload, Payload::Skip(_)))
+    }
+
     /// Whether a process of the run has claimed it and has not ended.
     pub(crate) fn has_process(&self, run: u32) -> bool {
         self.displaced.present.iter().any(|(of, _)| *of == run)

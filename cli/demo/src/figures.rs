@@ -44,7 +44,7 @@ pub struct Figures {
     pub undecided: Option<Undecided>,
 }
 
-/// The run id and the request id of the call that [`Played::serve`] leaves pending.
+/// The run id and the request id of the call that [`Played::serve`](crate::Played::serve) leaves pending.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Undecided {
     pub run_id: &'static str,

@@ -52,7 +52,7 @@ from ._json import Json
 from ._models import in_order
 from ._records import new_id
 from ._session import Session
-from ._tool import current_run, outside
+from ._tool import current_run, no_run_error
 from ._values import Unrecordable, to_json
 from .aio import Run
 from .errors import Conflict, Error, Usage

@@ -121,6 +121,19 @@ def test_a_superseded_handle_raises_and_runs_no_effect(url, run_id):
         assert new.call("pay", {}, lambda call: 1).result == 1
 
 
+def test_a_superseded_handle_with_an_undecided_call_adopts_no_call_of_the_new_process(url, run_id):
+    def cut_off(call):
+        raise OSError("cut off")
+
+    with sync.connect(url) as rl:
+        old = rl.open(run_id)
+        with pytest.raises(ReconcileRequired, match="cut off"):
+            old.call("pay", {}, cut_off)
+        rl.open(run_id)
+        with pytest.raises(ClaimLost, match="another process claimed"):
+            old.call("refund", {}, lambda call: pytest.fail("ran"))
+
+
 @pytest.mark.parametrize("key", [None, "k"])
 @pytest.mark.parametrize("reads_back", [True, False])
 def test_a_run_that_is_taken_over_between_intent_and_read_back_has_no_effect_here(url, run_id, key, reads_back):

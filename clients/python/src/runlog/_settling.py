@@ -198,6 +198,9 @@ class Settling:
     def refresh(self) -> Steps[None]:
         """Reads decisions that were made since."""
         now = yield from self.api.pending(self.run_id)
+        if now is not None and now["epoch"] > self.writer.epoch and self.writer.ended is None:
+            # Its calls are another process's.
+            raise self.writer.not_writer_in(now["epoch"])
         # An answer of an older state may lack newer calls.
         if now is not None and (now["epoch"], now["next_journal_seq"]) >= (
             self.writer.epoch,

@@ -54,7 +54,7 @@ fn a_record_that_can_be_read_is_skipped_only_by_force() {
     assert_eq!(server.ask(&blank).error(2), "usage");
     let shown = server.command(&["dead-letter", "skip", &healthy, "--who", "w", "--why", "t", "--dry-run"]).output();
     let shown = String::from_utf8(shown.unwrap().stdout).unwrap();
-    assert!(shown.contains("an agent will make it again") && shown.contains("--force"), "{shown}");
+    assert!(shown.contains("the call becomes pending, until someone decides") && shown.contains("--force"), "{shown}");
     let plan = ask(&server, &["dead-letter", "skip", &healthy], &["--dry-run"]).is(0);
     assert_eq!((&plan["dry_run"], &plan["target"], &plan["run_id"]), (&json!(true), &json!("readable"), &json!("r")));
     assert_eq!((&plan["record_id"], &plan["payload_type"]), (&json!("q"), &json!("tool_call_requested")));

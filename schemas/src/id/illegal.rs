@@ -24,7 +24,7 @@ pub enum Illegal {
         what: &'static str,
     },
     /// An id beyond its limit.
-    #[error("a {what} has at most {max} bytes; shorten the one of {bytes}")]
+    #[error("a {what} has at most {max} bytes; shorten it from {bytes}")]
     TooLong {
         /// The type, for people.
         what: &'static str,

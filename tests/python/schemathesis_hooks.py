@@ -19,7 +19,7 @@ UNSAID = re.compile(
     "|the journal has no partition|is in partition [0-9]+, not in [0-9]+|cannot skip offset [0-9]+"
     "|can be read, and its partition did not stop there"
     "|needs args, a fingerprint or a key"
-    "|return=ack excludes|also= needs|an outcome needs a position or a record_id|a query of events needs"
+    "|contradicted effects have ended: leave out|return=ack excludes|also= needs|an outcome needs a position or a record_id|a query of events needs"
     # `date-time` has years before 1970, too.
     "|is not a time of RFC 3339 from 1970 on|is not a payload type"
     # JSON Schema accepts 1.0 as an integer; the server does not.

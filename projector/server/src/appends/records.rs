@@ -39,7 +39,7 @@ pub(super) fn read(caller: &Caller, body: &str, strict: bool, also: bool) -> Res
         Items { first: vec![serde_json::from_str::<&RawValue>(body).map_err(not_json)?], count: 1 }
     };
     if also && many {
-        let message = "also= goes with one record, not with an array; nothing was appended";
+        let message = "also= needs a single record, not an array; nothing was appended";
         return Err(Error::new(ErrorKind::Usage, message));
     }
     if also {
@@ -76,7 +76,7 @@ fn refusal(draft: &Draft) -> Option<String> {
     }
     if let Some(record) = members(&draft.record).find(|record| is_numbered_by_mistake(record)) {
         let kind = record.body.record_kind.as_str();
-        let why = "it is not of its writer's sequence, and the server writes its principal into it";
+        let why = "it is not part of a writer's sequence, because the server adds the principal to it";
         return Some(format!(": a {kind} has no writer_seq: {why}; leave writer_seq out"));
     }
     if kind.of_partition() {
@@ -89,7 +89,7 @@ fn refusal(draft: &Draft) -> Option<String> {
 /// Refuses a record that needs more than the scope `append`.
 ///
 /// * Decisions need `resolve`. Exception: a writer's own `not_done` on its own effect, which the gate sends if the
-///   effect never started. `can_vouch` checks that the effect is its own.
+///   effect never started. `check_own_decisions` checks that the effect is its own.
 /// * A given approval needs `approve` or `resolve`.
 /// * Keys are erased by operators.
 fn may_append(caller: &Caller, record: &JournalRecord) -> Result<(), Error> {
@@ -119,7 +119,7 @@ fn not_built(record: &JournalRecord) -> Option<&'static str> {
     let facts = &record.body.facts;
     if record.body.record_kind == RecordKind::Erasure {
         return Some(
-            "servers cannot erase content yet, and an applied erasure would say that they did; nothing was erased",
+            "servers cannot erase content yet, and an applied erasure would claim that they did; nothing was erased",
         );
     }
     let is_plain = facts.fingerprint.as_ref().is_some_and(|fingerprint| fingerprint.as_str().starts_with("v1:"));

@@ -5,7 +5,7 @@ import { test } from 'node:test';
 const ui = new URL('../../projector/server/ui/', import.meta.url);
 const { parse, write, brief, Exact } = await import(new URL('exact.js', ui));
 const { parser } = await import(new URL('sse.js', ui));
-const { entry, fold, withRefused, timeScale, claims, changes } = await import(new URL('fold.js', ui));
+const { entry, fold, withRefused, timeScale, claims, changes, hiding, marker, keyOf, proofOf, happened, ended, find, refit, body } = await import(new URL('fold.js', ui));
 const words = await import(new URL('words.js', ui));
 const route = await import(new URL('route.js', ui));
 
@@ -58,9 +58,9 @@ test('a call and its end are one row, as of a position', () => {
 test('content that is masked or deleted is not taken for a text', () => {
   const [masked] = fold(entries([line(1, 'tool_call_requested', { masked: 'secret' })]));
   assert.deepEqual([masked.name, masked.text], ['call', 'masked']);
-  const [argument] = fold(entries([line(1, 'tool_call_requested', { tool_name: 'pay', arguments: { masked: 'personal' } })]));
+  const [argument] = fold(entries([line(1, 'tool_call_requested', { tool_name: 'pay', arguments: { masked: 'sensitive' } })]));
   assert.equal(argument.text, 'masked');
-  assert.equal(fold(entries([line(1, 'conversation_turn', { dropped: {} })]))[0].text, 'deleted');
+  assert.equal(fold(entries([line(1, 'conversation_turn', { dropped: { partition: 0, offset: 9 } })]))[0].text, 'deleted');
 });
 
 test('a refused record stands at its place in the log', () => {
@@ -121,4 +121,68 @@ test('every decision says what follows', () => {
     assert.ok(!/[a-z]_[a-z]/.test(choice.title + choice.follows + choice.action), choice.decision);
   }
 
+});
+
+test('only the exact forms of the server hide content', () => {
+  assert.deepEqual([{ masked: 'secret' }, { dropped: { partition: 0, offset: 3, index: 0 } }, { unreadable: 'deep' }].map(hiding), ['masked', 'dropped', 'unreadable']);
+  for (const content of [{ masked: 'my own text' }, { masked: {} }, { dropped: 'all goods' }, { dropped: {} }, { unreadable: { iban: 'x' } }, { masked: 'secret', more: 1 }, {}, [], ['secret'], 'masked', null, 3]) {
+    assert.equal(hiding(content), '', JSON.stringify(content));
+  }
+});
+
+test('a marker is the only member of its result and names the call that it ends', () => {
+  const mark = { call: 'pay-1', reason: 'too_large', message: 'long' };
+  assert.equal(marker({ 'runlog.result_not_recorded': mark }, 'pay-1'), mark);
+  assert.equal(marker({ 'runlog.result_not_recorded': mark }, 'pay-2'), null, 'another call');
+  assert.equal(marker({ 'runlog.result_not_recorded': mark, refund: 'RF-1' }, 'pay-1'), null, 'another member');
+  for (const result of [null, 'text', { 'runlog.result_not_recorded': 'pay-1' }, { 'runlog.result_not_recorded': null }]) assert.equal(marker(result, 'pay-1'), null);
+  assert.equal(marker({ 'runlog.result_not_recorded': {} }, undefined), null, 'no call is known');
+});
+
+test('a draft about another state keeps its texts, and loses its choice', () => {
+  const draft = { decision: 'not_done', typed: 'pay', against: 'x', force: true, why: 'I asked', result: '1', who: 'jo', basis: 'b1', revision: 1 };
+  assert.equal(refit(draft, { basis: 'b1', revision: 1 }), draft);
+  for (const state of [{ basis: 'b2', revision: 1 }, { basis: 'b1', revision: 2 }]) {
+    assert.deepEqual(refit(draft, state), { decision: '', typed: '', against: '', force: false, isOld: true, why: 'I asked', result: '1', who: 'jo', ...state });
+  }
+  const twice = refit(refit(draft, { basis: 'b2', revision: 2 }), { basis: 'b3', revision: 3 });
+  assert.ok(twice.isOld, 'the notice stays until somebody chooses');
+  assert.equal(refit({ decision: '', why: '' }, { basis: 'b1', revision: 1 }).isOld, false, 'a first look is no news');
+});
+
+test('evidence with the same id and other content is other evidence', () => {
+  assert.notEqual(proofOf({ record_id: 'x', content_hash: 'h' }), proofOf({ record_id: 'x', content_hash: 'i' }));
+});
+
+test('an effect has an end only if the whole list lacks it', () => {
+  const effect = { run_id: 'a', kind: 'tool_call', id: '1' };
+  assert.equal(find({ items: [{ ...effect, run_id: 'ab' }], more: null }, effect), null);
+  assert.throws(() => find({ items: [], more: 'cursor' }, effect), /cannot be found among the first 0/);
+  assert.equal(find({ items: [effect], more: 'cursor' }, effect).isTwin, false);
+});
+
+test('an effect of another kind with the same id is another effect', () => {
+  const effect = { run_id: 'a', kind: 'tool_call', id: '1' };
+  const other = { ...effect, kind: 'effect', tool_name: 'other' };
+  assert.notEqual(keyOf(effect), keyOf(other));
+  assert.notEqual(keyOf({ ...effect, run_id: 'a\n1', id: '2' }), keyOf({ ...effect, run_id: 'a', id: '1\n2' }));
+  assert.equal(find({ items: [other], more: null }, effect), null);
+  const found = find({ items: [other, effect], more: null }, effect);
+  assert.deepEqual([found.kind, found.isTwin], ['tool_call', true]);
+});
+
+test('three statuses say that an effect happened, and others have neutral words', () => {
+  assert.deepEqual(['completed', 'deduped', 'result_rewritten', 'failed', 'timed_out', 'cancelled'].map((status) => [happened({ status }), ended({ status })]),
+    [[true, 'happened'], [true, 'happened'], [true, 'happened'], [false, 'failed'], [false, 'ended as timed out'], [false, 'ended as cancelled']]);
+});
+
+test('a decision names its evidence, and is forced only while the call runs', () => {
+  const late = { record_id: 'late', content_hash: 'h', status: 'deduped', adoptable: true };
+  const effect = { revision: 2, basis: 'b', evidence: [late] };
+  const draft = { decision: 'not_done', why: ' w ', force: true };
+  assert.deepEqual(body(draft, ' jo ', effect, true), { decision: 'not_done', revision: 2, basis: 'b', evidence: 'late', who: 'jo', why: 'w', force: true });
+  assert.equal(body(draft, 'jo', effect, false).force, undefined);
+  assert.equal(body({ ...draft, decision: 'give_up' }, 'jo', effect, false).evidence, undefined);
+  assert.equal(body(draft, 'jo', { ...effect, evidence: [{ ...late, status: 'failed' }] }, false).evidence, undefined);
+  assert.equal(body({ ...draft, decision: 'adopt' }, 'jo', { ...effect, evidence: [{ ...late, status: 'failed' }] }, false).evidence, 'late');
 });

@@ -11,13 +11,13 @@ export function kept(name) {
 
 const KEPT = 'runlog.token';
 
-/** The token, or an empty text. */
 export const token = signal(kept('sessionStorage').getItem(KEPT) || '');
 
 /** Uses a token. @param {string} text @param {boolean} keep for this tab, also after a reload */
 export function useToken(text, keep) {
   const storage = kept('sessionStorage');
   if (keep && text) storage.setItem(KEPT, text); else storage.removeItem(KEPT);
+  kept('localStorage').removeItem('runlog.who');
   token.value = text;
 }
 

@@ -1,5 +1,4 @@
 // @ts-check
-// The frame of the page: navigation, the state of the server, keys, dialogs, and the view of the route.
 import { render } from './vendor/preact.js';
 import { useEffect, useErrorBoundary, useState } from './vendor/hooks.js';
 import { signal } from './vendor/signals.js';
@@ -56,7 +55,6 @@ function Rail() {
   </nav>`;
 }
 
-/** A line above every view if the server is away or a partition is stopped. */
 function Banner() {
   const overview = session.overview.value;
   if (!server.value.answers) {
@@ -121,7 +119,6 @@ function View() {
   return html`<${Empty} title="There is no such view"><${Link} to=${{ view: 'decisions' }}>Decisions<//> and <${Link} to=${{ view: 'runs' }}>runs<//> are here.<//>`;
 }
 
-/** After `g`, the next key names a view. */
 let isChord = false;
 function press(event) {
   const target = /** @type {HTMLElement} */ (event.target);

@@ -4,30 +4,25 @@
 // A decision is about the state that its author saw. The pane keeps this state until its reader asks for the newer one. It
 // sends the state's `basis` and `revision`, and the server refuses the decision if the effect has changed since.
 import { useEffect, useRef, useState } from './vendor/hooks.js';
-import { get, kept, pages, post, run } from './api.js';
+import { get, kept, pages, post, run, token } from './api.js';
 import { brief } from './exact.js';
-import { aged, Badge, Code, hidden, html, Icon, Link, Loading, Masked, Members, NeedsScope, now, RunName, Trouble, useAnswer } from './parts.js';
+import { aged, Badge, Code, hidden, html, Icon, Link, Loading, Long, Masked, Members, NeedsScope, now, RunName, Trouble, useAnswer } from './parts.js';
 import { change } from './route.js';
 import { allows, caller } from './session.js';
-import { changes } from './fold.js';
+import { body, changes, ended, find, happened, keyOf, marker, proofOf, refit } from './fold.js';
 import * as words from './words.js';
 
 const WHO = 'runlog.who';
 
 /** Texts that were typed about an effect, so that looking elsewhere does not lose them. @type {Map<string, any>} */
 const drafts = new Map();
+// Another token may be of another person.
+token.subscribe(() => drafts.clear());
 
-/** Whether a late result says that the effect happened. */
-const happened = ({ status }) => status === 'completed';
-
-/** Reads the effect as it is now, with the content of its late results if the caller may read content. */
+/** Reads the effect as it is now. Null: it is no longer in the list. Content that is masked by its class stays masked. */
 async function readEffect(effect, signal, hasEnded = false) {
-  const { items } = await pages('/v1/effects', { pending: !hasEnded, contradicted: hasEnded, prefix: effect.run_id, tool: effect.tool_name, limit: 1000 }, 'effects', 3, signal);
-  const listed = items.find(({ run_id, id }) => run_id === effect.run_id && id === effect.id) || null;
-  if (!listed || hasEnded || !allows('read_content')) return listed && hasEnded ? { ...listed, evidence: listed.contradicting } : listed;
-  const recovery = await get(run(effect.run_id) + '/recovery', { limit: 1 }, signal);
-  const pending = recovery.pending.find((each) => each.id === effect.id);
-  return pending ? { ...listed, ...pending } : null;
+  const found = find(await pages('/v1/effects', { pending: !hasEnded, contradicted: hasEnded, prefix: effect.run_id, limit: 1000 }, 'effects', 10, signal), effect);
+  return found && hasEnded ? { ...found, evidence: found.contradicting } : found;
 }
 
 /** Reads the records around the request: the last turns before it, and up to forty records after it. */
@@ -47,27 +42,23 @@ async function readAll(effect, signal, hasEnded) {
   return { seen, story };
 }
 
-/** The result or failure of a record that ends a call. */
-export function Outcome({ payload, label }) {
+export function Outcome({ payload, label, call = payload?.request_record_id, isRaw = false }) {
   if (!payload) return html`<${Masked} why="Not shown" />`;
-  const why = hidden(payload) || hidden(payload.result);
+  const why = hidden(payload) || (!isRaw && (hidden(payload.result) || hidden(payload.error_message)));
   if (why) return html`<${Masked} why=${why} />`;
-  const marker = payload.result && typeof payload.result === 'object' && payload.result['runlog.result_not_recorded'];
-  if (marker) return html`<p class="masked">The tool returned a result that could not be recorded: <span dir="auto">${marker.message}</span></p>`;
+  const lost = marker(payload.result, call);
+  if (lost) return html`<p class="masked">The tool returned a result that could not be recorded: <span dir="auto">${brief(lost.message)}</span></p>`;
   if ('error_message' in payload) return html`<p class="failure" dir="auto"><b>${payload.error_kind}</b> ${payload.error_message}</p>`;
-  if (typeof payload.result === 'string') return html`<p class="text-result" dir="auto">${words.shorten(payload.result, 4000)}</p>`;
-  return html`<${Code} value=${payload.result ?? payload} label=${label} />`;
+  if (typeof payload.result === 'string') return html`<p class="text-result" dir="auto"><${Long} text=${payload.result} most=${4000} /></p>`;
+  return html`<${Code} value=${'result' in payload ? payload.result : payload} label=${label} />`;
 }
 
-/** A late result. */
-function Late({ evidence, isOnly }) {
-  const says = happened(evidence) ? 'says that it happened' : evidence.status === 'failed' ? 'says that it failed' : 'reports “' + evidence.status + '”';
-  return html`<article class="late"><header><b>A late result ${says}</b>${evidence.adoptable && !isOnly ? html`<${Badge} tone="violet">the one to adopt<//>` : null}</header>
-    <${Outcome} payload=${evidence.payload} label="The late result" />
+function Late({ evidence, isOnly, call }) {
+  return html`<article class="late"><header><b>A late result says that it ${ended(evidence)}</b>${evidence.adoptable && !isOnly ? html`<${Badge} tone="violet">the one to adopt<//>` : null}</header>
+    <${Outcome} payload=${evidence.payload} label="The late result" call=${call} />
     <footer>Arrived ${words.moment(evidence.logged_at)} UTC from ${words.process(evidence.epoch)}, when ${words.reason(evidence.reason)}. <bdi>${words.shorten(evidence.record_id, 40)}</bdi>, <span class="mono">${words.place(evidence.position)}</span></footer></article>`;
 }
 
-/** The records around the call, oldest first, and the state now. */
 function Story({ effect, story, at, made }) {
   const { request, turns, claim, after } = story;
   /** @type {any[]} */
@@ -91,13 +82,11 @@ function Story({ effect, story, at, made }) {
   })}<li class=${made ? 'decision' : 'now'}><time>now</time><p>${made ? html`<b>You decided</b>: ${words.DECIDED[made.decision]}` : effect.status && effect.status !== 'pending' ? 'The call has ended, and a late result says otherwise' : effect.state === 'running' ? html`Its process wrote to the run ${words.ago(aged(effect.run?.age_millis, at))}: it may still record the result` : effect.evidence.length ? html`No result that counts: somebody must say whether <b>it happened</b>` : html`No result: it <b>may have happened</b>`}</p></li></ol>`;
 }
 
-/** A hint for the question to the receiver. */
 function AskReceiver({ effect }) {
   const shown = !hidden(effect.arguments) && effect.arguments && typeof effect.arguments === 'object' ? Object.entries(effect.arguments).filter(([, value]) => typeof value !== 'object' || value === null).slice(0, 3) : [];
   return html`<p class="ask quiet">Ask the receiver for ${shown.length ? shown.map(([name, value], at) => html`${at ? ', ' : ''}${name} <bdi class="mono strong">${words.shorten(brief(value), 40)}</bdi>`) : html`this call of <code>${effect.tool_name}</code>`} at about <span class="mono strong">${words.moment(effect.since)}</span> UTC${effect.idempotency_key ? html`, or for the key <bdi class="mono strong">${words.shorten(effect.idempotency_key, 48)}</bdi>` : ''}.</p>`;
 }
 
-/** The changes of the effect since the shown state, in words. */
 function Changed({ before, fresh, onRead, isRefused }) {
   const news = changes(before, fresh);
   return html`<div class=${'notice ' + (isRefused ? 'bad' : 'amber')} role="alert"><b>${isRefused ? 'Not decided: the journal knows more than you saw.' : 'The journal knows more now.'}</b>
@@ -106,10 +95,13 @@ function Changed({ before, fresh, onRead, isRefused }) {
     <div class="buttons"><button type="button" class="primary" onClick=${onRead}>Read it again</button></div></div>`;
 }
 
-function Form({ effect, draft, setDraft, isStale, onChanged, onDecided, onRead, onRefused, at }) {
+const adoptTitle = (late) => 'It ' + ended(late) + ', as the late result says';
+
+function Form({ effect, draft, setDraft, isStale, isReading, onChanged, onDecided, onRead, onRefused, at }) {
   const [sending, setSending] = useState(false);
   const [refusal, setRefusal] = useState(/** @type {any} */ (null));
-  const { decision, why, who, result, typed, against, force } = draft;
+  const { decision, why, result, typed, against, force } = draft;
+  const who = draft.who ?? (caller.value?.principal || kept('localStorage').getItem(WHO) || '');
   const set = (members) => setDraft({ ...draft, ...members });
   const late = effect.evidence;
   const adoptable = late.find((each) => each.adoptable) || null;
@@ -117,7 +109,7 @@ function Form({ effect, draft, setDraft, isStale, onChanged, onDecided, onRead, 
   const tool = effect.tool_name || effect.kind;
   const isKeyed = !!(effect.idempotency_key || effect.dedupe_key);
   const choice = words.CHOICES.find((each) => each.decision === decision);
-  const may = allows('resolve');
+  const may = allows('resolve') && !effect.isTwin;
   const isRunning = effect.state === 'running' || refusal?.reason === 'active';
   let resultError = '';
   if (decision === 'done') {
@@ -125,23 +117,21 @@ function Form({ effect, draft, setDraft, isStale, onChanged, onDecided, onRead, 
   }
   const isRepeat = decision === 'not_done';
   const missing = [
-    !choice && 'choose what is so', isRepeat && typed.trim() !== tool && 'type the tool’s name', isRepeat && proof && against !== proof.record_id && 'confirm against which result',
+    !choice && 'choose what is so', isRepeat && typed.trim() !== tool && 'type the tool’s name', isRepeat && proof && against !== proofOf(proof) && 'confirm against which result',
     resultError && 'enter the result', !why.trim() && 'say how you know', !who.trim() && 'say who you are', isRunning && !force && 'wait, or decide anyway',
   ].filter(Boolean);
   const send = async (event) => {
     event.preventDefault();
-    if (missing.length || sending || !may || isStale) return;
+    if (missing.length || sending || !may || isStale || isReading) return;
     setSending(true);
-    const evidence = decision === 'adopt' ? adoptable?.record_id : isRepeat && proof ? proof.record_id : undefined;
-    const body = { decision, revision: effect.revision, basis: effect.basis ?? undefined, evidence, who: who.trim(), why: why.trim(), force: force || undefined };
-    const text = JSON.stringify(body);
+    const text = JSON.stringify(body(draft, who, effect, isRunning));
     try {
       // The result's digits stay as they were typed.
       const outcome = await post(run(effect.run_id) + '/effects/' + encodeURIComponent(effect.id) + '/resolution',
         decision === 'done' ? text.slice(0, -1) + ',"result":' + result.trim() + '}' : text);
       kept('localStorage').setItem(WHO, who.trim());
-      drafts.delete(effect.run_id + '\n' + effect.id);
-      onDecided({ decision, outcome });
+      drafts.delete(keyOf(effect));
+      onDecided({ decision, outcome, adopted: decision === 'adopt' && adoptable });
     } catch (error) {
       const problem = /** @type {any} */ (error);
       setRefusal(problem.kind === 'conflict' && problem.reason !== 'active' ? { kind: 'changed', fresh: await readEffect(effect, new AbortController().signal).catch(() => undefined) } : problem);
@@ -153,18 +143,19 @@ function Form({ effect, draft, setDraft, isStale, onChanged, onDecided, onRead, 
   const later = refusal && ['away', 'unavailable', 'stale', 'internal'].includes(refusal.kind);
   return html`<form class="choices" onSubmit=${send} aria-label="Decision">
     ${refusal?.kind === 'changed' ? html`<${Changed} before=${effect} fresh=${refusal.fresh} isRefused=${true} onRead=${() => { setRefusal(null); onRead(); }} />` : null}
-    <fieldset disabled=${!may || sending}><legend>Did <code>${tool}</code> happen?</legend>
+    ${effect.isTwin ? html`<p class="notice bad">Two pending effects of this run have this id. The page cannot decide about them.</p>` : null}
+    <fieldset disabled=${!may || sending || isReading}><legend>Did <code>${tool}</code> happen?</legend>
       ${words.CHOICES.map(({ decision: name, icon, title, follows, keyed }) => {
         const isOff = name === 'adopt' && !adoptable;
         const adoptsFailure = name === 'adopt' && adoptable && !happened(adoptable);
         return html`<label key=${name} class=${'choice ' + name + (decision === name ? ' chosen' : '') + (isOff ? ' off' : '')}>
-          <input type="radio" name="decision" value=${name} disabled=${isOff} checked=${decision === name} onChange=${() => { set({ decision: name }); if (refusal?.kind !== 'changed') setRefusal(null); }} /><${Icon} name=${icon} />
-          <span><b>${adoptsFailure ? 'It failed, as the late result says' : title}</b><small>${isOff ? 'No late result has arrived.' : adoptsFailure ? 'The agent gets this failure, and continues with it.' : isKeyed && keyed ? keyed : follows}</small></span></label>`;
+          <input type="radio" name="decision" value=${name} disabled=${isOff} checked=${decision === name} onChange=${() => { set({ decision: name, isOld: false, force: force && !refusal }); if (refusal?.kind !== 'changed') setRefusal(null); }} /><${Icon} name=${icon} />
+          <span><b>${adoptsFailure ? adoptTitle(adoptable) : title}</b><small>${isOff ? 'No late result has arrived.' : adoptsFailure ? 'The agent gets this end, and continues with it.' : isKeyed && keyed ? keyed : follows}</small></span></label>`;
       })}</fieldset>
     ${choice && may ? html`<div class="because">
       ${decision === 'done' ? html`<label class="field"><span>The result, as JSON</span><textarea class="mono" rows="3" spellcheck="false" value=${result} aria-invalid=${!!(resultError && resultError !== 'empty')} aria-describedby="result-help" onInput=${(event) => set({ result: event.target.value })}></textarea><small id="result-help">${resultError && resultError !== 'empty' ? resultError : 'The agent gets exactly this value.'}</small></label>` : null}
       ${isRepeat ? html`<p class="notice quiet"><span>First make sure that every process that may have started the call is stopped. ${isKeyed ? html`The next process sends the key <bdi class="mono">${words.shorten(effect.idempotency_key || effect.dedupe_key, 48)}</bdi> again.` : 'The call has no key, so its receiver cannot notice a repetition.'}</span></p>` : null}
-      ${isRepeat && proof ? html`<label class="tick danger"><input type="checkbox" checked=${against === proof.record_id} onChange=${(event) => set({ against: event.target.checked ? proof.record_id : '' })} /><span>A late result says that it <b>did</b> happen. I decide against the record <bdi class="mono">${words.shorten(proof.record_id, 40)}</bdi>.</span></label>` : null}
+      ${isRepeat && proof ? html`<label class="tick danger"><input type="checkbox" checked=${against === proofOf(proof)} onChange=${(event) => set({ against: event.target.checked ? proofOf(proof) : '' })} /><span>A late result says that it <b>did</b> happen. I decide against the record <bdi class="mono">${words.shorten(proof.record_id, 40)}</bdi>.</span></label>` : null}
       <label class="field"><span>How do you know?</span><textarea rows="2" value=${why} placeholder=${isRepeat ? 'The provider has no such refund' : 'The provider has refund RF-20931'} onInput=${(event) => set({ why: event.target.value })}></textarea></label>
       <div class="pair"><label class="field"><span>Your name</span><input value=${who} autocomplete="name" onInput=${(event) => set({ who: event.target.value })} /></label>
       ${isRepeat ? html`<label class="field"><span>Type <code>${tool}</code></span><input class="mono" value=${typed} autocomplete="off" spellcheck="false" onInput=${(event) => set({ typed: event.target.value })} /></label>` : null}</div>
@@ -173,7 +164,7 @@ function Form({ effect, draft, setDraft, isStale, onChanged, onDecided, onRead, 
       <label class="tick"><input type="checkbox" checked=${force} onChange=${(event) => set({ force: event.target.checked })} /><span>I stopped the process. Decide now.</span></label></div>` : null}
     ${refusal && refusal.kind !== 'changed' && refusal.reason !== 'active' ? html`<${Trouble} problem=${refusal}>${later ? html`<small>The decision may have been recorded all the same. Read the effect again before you decide again.</small><button type="button" onClick=${() => { setRefusal(null); onRead(); }}>Read it again</button>` : null}<//>` : null}
     <${NeedsScope} scope="resolve" to="decide" />
-    <button class=${'wide ' + (isRepeat ? 'danger' : 'primary')} disabled=${missing.length > 0 || sending || !may || isStale || later} aria-describedby=${may ? 'decision-basis' : 'needs-resolve'}>${sending ? 'Deciding …' : choice ? choice.action : 'Choose what is so'}</button>
+    <button class=${'wide ' + (isRepeat ? 'danger' : 'primary')} disabled=${missing.length > 0 || sending || !may || isStale || isReading || later} aria-describedby=${may ? 'decision-basis' : 'needs-resolve'}>${sending ? 'Deciding …' : choice ? choice.action : 'Choose what is so'}</button>
     <p class="quiet small" id="decision-basis">${choice && missing.length ? 'Still missing: ' + missing.join(', ') + '. ' : ''}Decided about the state you see (revision ${effect.revision}). It stays in the log with your name and reason.</p>
   </form>`;
 }
@@ -184,34 +175,35 @@ function Ended({ effect }) {
     <p class="notice quiet"><span>The effect may have happened twice, or although the call failed. Compare with the receiver. Nothing is left to decide: the agent keeps its answer.</span></p></section>`;
 }
 
-/** The answer that an agent gets to a call, also from a decision. */
 export function Answer({ id, call, title, at }) {
   const { answer } = useAnswer((signal) => (allows('read_content') ? get(run(id) + '/calls/' + encodeURIComponent(call), { as_of: at }, signal) : Promise.resolve(null)), [id, call, at]);
   if (!answer) return null;
   const { error, result } = answer;
-  return html`<h3>${title}</h3><${Outcome} payload=${error ? { error_kind: error.kind, error_message: error.message } : { result }} label=${title} />`;
+  return html`<h3>${title}</h3><${Outcome} payload=${error ? { error_kind: error.kind, error_message: error.message } : { result }} label=${title} call=${call} isRaw=${true} />`;
 }
 
-/** A decision that was made, and what follows. */
 function Decided({ effect, made, next }) {
   const { position } = made.outcome;
-  const choice = words.CHOICES.find(({ decision }) => decision === made.decision);
+  const title = made.adopted ? adoptTitle(made.adopted) : words.CHOICES.find(({ decision }) => decision === made.decision)?.title || '';
   const box = useRef(/** @type {any} */ (null));
   useEffect(() => box.current?.focus(), []);
-  return html`<div class="decided" role="status" tabindex="-1" ref=${box}><header><${Icon} name="check" /><div><b>Decided: ${choice && choice.title[0].toLowerCase() + choice.title.slice(1)}</b>
+  return html`<div class="decided" role="status" tabindex="-1" ref=${box}><header><${Icon} name="check" /><div><b>Decided: ${title[0].toLowerCase() + title.slice(1)}</b>
     <span class="quiet">In the log at <${Link} to=${{ run: effect.run_id, query: { at: words.place(position) } }} class="mono at">${words.place(position)}<//>. The run may continue.</span></div></header>
     ${made.decision === 'not_done' ? html`<p>The next process that has the run may call <code>${effect.tool_name}</code> again.</p>` : html`<${Answer} id=${effect.run_id} call=${effect.id} title="The agent gets" />`}
-    <div class="buttons">${next ? html`<button type="button" class="primary" onClick=${() => change({ run: next.run_id, effect: next.id })}>Next: <bdi>${words.shorten(next.tool_name, 28)}</bdi></button>` : null}<${Link} class="button" to=${{ run: effect.run_id, query: {} }}>Open the run<//></div></div>`;
+    <div class="buttons">${next ? html`<button type="button" class="primary" onClick=${() => change({ run: next.run_id, kind: next.kind, effect: next.id })}>Next: <bdi>${words.shorten(next.tool_name, 28)}</bdi></button>` : null}<${Link} class="button" to=${{ run: effect.run_id, query: {} }}>Open the run<//></div></div>`;
 }
 
 export function Decide({ effect, at, isListed, onChanged, next, show }) {
   const hasEnded = show === 'contradicted';
-  const key = effect.run_id + '\n' + effect.id;
+  const key = keyOf(effect);
   const { answer, problem, at: readAt, reload } = useAnswer((signal) => readAll(effect, signal, hasEnded), [key]);
   const [made, setMade] = useState(/** @type {any} */ (null));
-  const [draft, keepDraft] = useState(() => drafts.get(key) || { decision: '', why: '', result: '', typed: '', against: '', force: false, who: kept('localStorage').getItem(WHO) || caller.value?.principal || '' });
+  const [typed, keepDraft] = useState(() => drafts.get(key) || { decision: '', why: '', result: '', typed: '', against: '', force: false });
+  // The answer that a new one must replace before its reader may choose.
+  const [old, setOld] = useState(/** @type {any} */ (null));
   const setDraft = (members) => { drafts.set(key, members); keepDraft(members); };
   const seen = answer?.seen || null;
+  const draft = seen ? refit(typed, seen) : typed;
   // The list may be older than the pane.
   const isNewer = seen && (effect.revision > seen.revision || (effect.revision === seen.revision && at > readAt));
   const isStale = !!(isNewer && !made && isListed && effect.basis !== seen.basis);
@@ -220,6 +212,7 @@ export function Decide({ effect, at, isListed, onChanged, next, show }) {
   const readAgain = () => {
     setRefused(false);
     setDraft({ ...draft, decision: '', typed: '', against: '', force: false });
+    setOld(answer);
     reload();
   };
   const shown = seen || effect;
@@ -230,7 +223,7 @@ export function Decide({ effect, at, isListed, onChanged, next, show }) {
       <h2 id="pane-title"><code><bdi>${words.shorten(effect.tool_name || effect.kind, 60)}</bdi></code></h2></div>
       <dl class="facts"><div><dt>${show === 'waiting' ? 'Waiting' : 'Began'}</dt><dd>${show === 'waiting' ? words.duration(aged(effect.age_millis, at) ?? 0) : words.ago(aged(effect.age_millis, at))}</dd></div><div><dt>Started</dt><dd>${shown.attempts === 1 ? 'once' : words.count(shown.attempts) + ' times'}</dd></div>
       <div><dt>Key</dt><dd>${effect.idempotency_key || effect.dedupe_key ? html`<bdi title=${effect.idempotency_key || effect.dedupe_key}>${words.shorten(effect.idempotency_key || effect.dedupe_key, 18)}</bdi>` : 'none'}</dd></div></dl></header>
-    ${problem ? html`<${Trouble} problem=${problem} />` : null}
+    ${problem ? html`<${Trouble} problem=${problem}><button type="button" onClick=${readAgain}>Read it again</button><//>` : null}
     ${!answer && !problem ? html`<${Loading} lines=${7} />` : null}
     ${gone ? html`<div class="notice amber" role="status"><b>This effect has an end now.</b> It was decided, or its result arrived. <${Link} to=${{ run: effect.run_id, query: {} }}>Open the run<//></div>` : null}
     ${answer ? html`<div class="pane-body">
@@ -240,11 +233,12 @@ export function Decide({ effect, at, isListed, onChanged, next, show }) {
       <div class="pane-decision">
         ${made ? html`<${Decided} effect=${effect} made=${made} next=${next} />` : seen ? html`
           ${isStale && !isRefused ? html`<${Changed} before=${seen} fresh=${effect} isRefused=${false} onRead=${readAgain} />` : null}
+          ${draft.isOld ? html`<div class="notice amber" role="alert"><b>The journal knows more now.</b> You chose before this state. Read it, then choose again.</div>` : null}
           ${hasLeft ? html`<div class="notice amber" role="status"><b>This effect has left the list.</b> It was decided, its result arrived, or its process stopped writing.<div class="buttons"><button type="button" class="primary" onClick=${readAgain}>Read it again</button></div></div>` : null}
-          ${seen.evidence.map((each) => html`<${Late} key=${each.record_id + each.content_hash} evidence=${each} isOnly=${seen.evidence.length === 1} />`)}
+          ${seen.evidence.map((each) => html`<${Late} key=${proofOf(each)} call=${seen.id} evidence=${each} isOnly=${seen.evidence.length === 1} />`)}
           ${hasEnded ? html`<${Ended} effect=${seen} />` : null}
           ${!seen.evidence.length ? html`<p class="notice quiet no-evidence"><span>${seen.class === 'retry_safe' ? 'No decision is needed: the next process that has the run repeats the call. You can decide all the same.' : 'No result has arrived. Only the receiver can tell.'}</span></p>` : null}
-          ${hasEnded ? null : html`<${Form} effect=${seen} draft=${draft} setDraft=${setDraft} isStale=${isStale || hasLeft} onChanged=${onChanged} onDecided=${(done) => { setMade(done); onChanged(); }} onRead=${readAgain} onRefused=${setRefused} at=${readAt} />`}` : null}
+          ${hasEnded ? null : html`<${Form} effect=${seen} draft=${draft} setDraft=${setDraft} isStale=${isStale || hasLeft} isReading=${answer === old} onChanged=${onChanged} onDecided=${(done) => { setMade(done); onChanged(); }} onRead=${readAgain} onRefused=${setRefused} at=${readAt} />`}` : null}
       </div></div>` : null}
   </section>`;
 }

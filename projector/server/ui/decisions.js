@@ -8,9 +8,9 @@ import { aged, Badge, Empty, hidden, html, Icon, Link, Loading, Rows, RunName, S
 import { change, go, route } from './route.js';
 import { overview, refresh, waiting } from './session.js';
 import { Decide } from './decide.js';
+import { happened, keyOf } from './fold.js';
 import * as words from './words.js';
 
-/** Pages of a thousand effects that are loaded at once. */
 const PAGES = 10;
 
 /** @type {Record<string, { title: string, empty: string, text: string }>} */
@@ -21,14 +21,15 @@ const SHOWN = {
   safe: { title: 'Safe to repeat', empty: 'No call waits to be repeated', text: 'A process that takes over repeats these calls by itself, with their keys.' },
 };
 
-/** The identity of an effect in a list. */
-const keyOf = (effect) => effect.run_id + '\n' + effect.id;
-
 /** The queue's order: late results that say that it happened, other late results, then the oldest. */
 export function sorted(effects) {
-  const rank = ({ evidence }) => (evidence.some((each) => each.status === 'completed') ? 0 : evidence.length ? 1 : 2);
+  const rank = ({ evidence }) => (evidence.some(happened) ? 0 : evidence.length ? 1 : 2);
   return effects.slice().sort((a, b) => rank(a) - rank(b) || (b.age_millis ?? 0) - (a.age_millis ?? 0) || (keyOf(a) < keyOf(b) ? -1 : 1));
 }
+
+/** The members of an address that name an effect. */
+const naming = ({ run_id: run, kind, id }) => ({ run, kind, effect: id });
+const NONE = { run: '', kind: '', effect: '' };
 
 /** The effects of a tab. @param {string} show */
 const of = (effects, show) => effects.filter((effect) => (show === 'contradicted' || (show === 'safe' ? effect.class === 'retry_safe'
@@ -39,7 +40,7 @@ function Item({ effect, at, isChosen, show }) {
   const late = (show === 'contradicted' ? effect.contradicting : effect.evidence).length;
   const shown = hidden(effect.arguments);
   const members = !shown && effect.arguments && typeof effect.arguments === 'object' ? Object.entries(effect.arguments) : [];
-  return html`<${Link} class="item" to=${{ view: 'decisions', query: { ...query, run: effect.run_id, effect: effect.id } }} aria-current=${isChosen ? 'true' : undefined}>
+  return html`<${Link} class="item" to=${{ view: 'decisions', query: { ...query, ...naming(effect) } }} aria-current=${isChosen ? 'true' : undefined}>
     <span class="item-top"><b><bdi>${words.shorten(effect.tool_name || effect.kind, 30)}</bdi></b><span class="quiet">${words.duration(aged(effect.age_millis, at) ?? 0)}</span></span>
     <${RunName} id=${effect.run_id} most=${36} />
     <span class="item-args">${shown ? html`<i>${shown.toLowerCase()}</i>` : members.length ? members.slice(0, 3).map(([name, value]) => html`<span key=${name}><i>${name}</i> <bdi>${words.shorten(brief(value), 24)}</bdi></span>`)
@@ -48,7 +49,6 @@ function Item({ effect, at, isChosen, show }) {
       : show === 'safe' ? html`<${Badge} tone="green">safe to repeat<//>` : show === 'contradicted' ? html`<${Badge} tone="red">maybe twice<//>` : html`<${Badge} tone="amber">may have happened<//>`}</span><//>`;
 }
 
-/** The field that narrows the queue: a run id's beginning, or a tool. */
 function Narrow() {
   const { query } = route.value;
   const [text, setText] = useState(query.prefix || '');
@@ -58,7 +58,7 @@ function Narrow() {
     setText(event.target.value);
     clearTimeout(timer.current);
     const prefix = event.target.value;
-    timer.current = setTimeout(() => change({ prefix, run: '', effect: '' }, true), 250);
+    timer.current = setTimeout(() => change({ prefix, ...NONE }, true), 250);
   };
   return html`<label class="search"><${Icon} name="search" /><span class="out">Run id begins with</span><input data-search spellcheck="false" placeholder="Run id begins with …" value=${text} onInput=${type} /><kbd>/</kbd></label>`;
 }
@@ -79,21 +79,22 @@ export function Decisions() {
   }, [soon]);
   const effects = answer?.items || [];
   const shown = useMemo(() => sorted(of(effects, show)).map((effect) => ({ ...effect, key: keyOf(effect) })), [answer, show]);
-  const named = query.run && query.effect ? query.run + '\n' + query.effect : '';
-  const index = named ? shown.findIndex(({ key }) => key === named) : shown.length ? 0 : -1;
+  const named = query.run && query.effect;
+  const isNamed = (each) => each.run_id === query.run && each.id === query.effect && (!query.kind || each.kind === query.kind);
+  const index = named ? shown.findIndex(isNamed) : shown.length ? 0 : -1;
   const chosen = index >= 0 ? shown[index] : null;
   // The pane keeps an effect that left the list, such as one that was just decided.
   const last = useRef(/** @type {any} */ (null));
   if (chosen) last.current = chosen;
-  const paned = chosen || (last.current?.key === named ? last.current : null);
+  const paned = chosen || (last.current && isNamed(last.current) ? last.current : null);
   const step = (by) => {
     const next = shown[Math.max(0, Math.min(shown.length - 1, index + by))];
-    if (next) change({ run: next.run_id, effect: next.id }, true);
+    if (next) change(naming(next), true);
   };
   useKeys({ j: () => step(1), k: () => step(-1), ArrowDown: () => step(1), ArrowUp: () => step(-1),
     Enter: () => { if (paned) go({ run: paned.run_id, query: {} }); } });
   // The address always names the chosen effect: a new order of the queue must not exchange the pane under its reader.
-  useEffect(() => { if (!named && chosen && isDone) change({ run: chosen.run_id, effect: chosen.id }, true); }, [named, chosen?.key, isDone]);
+  useEffect(() => { if (!named && chosen && isDone) change(naming(chosen), true); }, [named, chosen?.key, isDone]);
   useEffect(() => { document.title = (waiting.value ? '(' + waiting.value + ') ' : '') + 'Decisions · Runlog'; });
   const pending = overview.value?.pending;
   const isNarrowed = query.prefix || query.tool;
@@ -102,7 +103,7 @@ export function Decisions() {
   const missing = answer?.last?.unavailable_partitions || [];
   return html`<section class="view decisions">
     <header class="top"><div class="top-title"><h1>Decisions</h1><p class="quiet">Calls that may have happened, and what the journal knows.</p></div>
-      <div class="top-tools"><${Narrow} /><${Segments} label="Show" value=${show === 'waiting' ? '' : show} options=${tabs} onChange=${(name) => change({ show: name, run: '', effect: '' })} /></div></header>
+      <div class="top-tools"><${Narrow} /><${Segments} label="Show" value=${show === 'waiting' ? '' : show} options=${tabs} onChange=${(name) => change({ show: name, ...NONE })} /></div></header>
     ${problem && !answer ? html`<${Trouble} problem=${problem} />` : null}
     ${missing.length ? html`<div class="notice amber" role="status"><b>This list lacks partition ${missing.join(', ')}.</b> It does not answer; its effects are not here.</div>` : null}
     ${query.tool ? html`<p class="narrowed">Only calls of <code>${query.tool}</code> <button type="button" class="text" onClick=${() => change({ tool: '' })}>show all</button></p>` : null}

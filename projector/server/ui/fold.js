@@ -1,6 +1,6 @@
 // @ts-check
 // Pure functions: the rows of a run's waterfall, its time scale with long gaps cut, and the changes of an effect.
-import { brief, Exact } from './exact.js';
+import { brief } from './exact.js';
 import * as words from './words.js';
 
 /** A record without its content. `index` is its place among the loaded records.
@@ -10,13 +10,49 @@ import * as words from './words.js';
 /** A row of the waterfall. A call and its end are one row.
  * @typedef {{ key: string, kind: string, name: string, text: string, first: Entry, last: Entry, status: string, note: string }} Row */
 
-/** Returns the reason for a hidden value as one word, or an empty text. */
-const masked = (value) => {
-  if (!value || typeof value !== 'object' || value instanceof Exact) return '';
-  const names = Object.keys(value);
-  if (names.length !== 1) return '';
-  return { masked: 'masked', dropped: 'deleted', unreadable: 'not shown' }[names[0]] || '';
-};
+/** Returns how the server hid a value: the member's name, or an empty text. */
+export function hiding(value) {
+  const [name, more] = value && typeof value === 'object' ? Object.keys(value) : [];
+  const why = value?.[name];
+  return !more && { masked: ['public', 'internal', 'content_refs_only', 'sensitive', 'secret'].includes(why), unreadable: typeof why === 'string',
+    dropped: Number.isInteger(why?.partition) && Number.isInteger(why.offset) }[name] ? name : '';
+}
+
+const masked = (value) => ({ masked: 'masked', dropped: 'deleted', unreadable: 'not shown' }[hiding(value)] || '');
+
+/** Returns the marker for a result of `call` that could not be recorded, or null. */
+export function marker(result, call) {
+  const NAME = 'runlog.result_not_recorded';
+  return result && call && typeof result === 'object' && Object.keys(result).join() === NAME && result[NAME]?.call === call ? result[NAME] : null;
+}
+
+export const keyOf = ({ run_id: run, kind, id }) => JSON.stringify([run, kind, id]);
+
+export const proofOf = (each) => each.record_id + '\n' + each.content_hash;
+
+/** Whether a late result says that the effect happened. */
+export const happened = ({ status }) => ['completed', 'deduped', 'result_rewritten'].includes(status);
+
+/** The end that a late result states. */
+export const ended = (each) => (happened(each) ? 'happened' : each.status === 'failed' ? 'failed' : 'ended as ' + each.status.replace(/_/g, ' '));
+
+/** Finds an effect in a page list. Null: the whole list lacks it. */
+export function find({ items, more }, effect) {
+  const found = items.find((each) => keyOf(each) === keyOf(effect));
+  if (!found && more) throw Object.assign(new Error('The effect cannot be found among the first ' + words.count(items.length) + '.'), { kind: 'unlisted' });
+  return found ? { ...found, isTwin: items.filter(({ run_id: run, id }) => run === effect.run_id && id === effect.id).length > 1 } : null;
+}
+
+/** Returns the draft for the shown state. A draft about another state keeps its texts only. */
+export const refit = (draft, { basis, revision }) => (draft.basis === basis && draft.revision === revision ? draft
+  : { ...draft, decision: '', typed: '', against: '', force: false, isOld: !!draft.decision || !!draft.isOld, basis, revision });
+
+/** The body of a decision, without the result. */
+export function body({ decision, why, force }, who, { revision, basis, evidence }, isRunning) {
+  const late = evidence.find((each) => each.adoptable);
+  const names = late && (decision === 'adopt' || (decision === 'not_done' && happened(late)));
+  return { decision, revision, basis: basis ?? undefined, evidence: names ? late.record_id : undefined, who: who.trim(), why: why.trim(), force: (isRunning && force) || undefined };
+}
 
 const short = (value) => masked(value) || words.shorten(value === undefined || value === null ? '' : brief(value), 160);
 
@@ -156,11 +192,11 @@ export function changes(before, fresh) {
   if (fresh === undefined) return ['The effect has changed.'];
   if (fresh === null) return ['The call has an end now: somebody decided, or its result arrived.'];
   const news = [];
-  const known = new Set(before.evidence.map((each) => each.record_id + each.content_hash));
+  const known = new Set(before.evidence.map(proofOf));
   for (const each of fresh.evidence) {
-    if (known.has(each.record_id + each.content_hash)) continue;
+    if (known.has(proofOf(each))) continue;
     const nth = before.evidence.length ? 'Another late result arrived' : 'A late result arrived';
-    news.push(nth + ' at ' + words.clock(each.logged_at) + ' UTC. It says that the call ' + (each.status === 'completed' ? 'happened.' : each.status === 'failed' ? 'failed.' : 'is ' + each.status + '.'));
+    news.push(nth + ' at ' + words.clock(each.logged_at) + ' UTC. It says that the call ' + ended(each) + '.');
   }
   if (fresh.attempts > before.attempts) news.push('The call began again: attempt ' + fresh.attempts + '.');
   if (before.class !== fresh.class) news.push(fresh.class === 'retry_safe' ? 'The call may run again: somebody decided that it did not happen, or it has a key.' : 'The call may have happened.');

@@ -23,7 +23,6 @@ export function listen(listener) {
   return () => { listeners.delete(listener); };
 }
 
-/** The last offset in the news, by partition. */
 export const heard = new Map();
 
 /** @param {News} news */
@@ -96,11 +95,9 @@ async function share(text, signal) {
     const report = (now) => { state.value = now; if (!signal.aborted) channel.postMessage({ state: now }); };
     return follow(signal, (news) => { tell(news); if (!signal.aborted) channel.postMessage({ news }); }, report);
   };
-  // Aborting the request before the lock is granted is no error.
   await navigator.locks.request(name, { signal }, lead).catch(() => {});
 }
 
-/** Begins, and begins again whenever the token changes. */
 export function start() {
   effect(() => {
     const text = token.value;

@@ -1,10 +1,10 @@
 // @ts-check
-// Small parts that several views use.
 import { h } from './vendor/preact.js';
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from './vendor/hooks.js';
 import { signal } from './vendor/signals.js';
 import htm from './vendor/htm.js';
 import { brief, Exact, write as json } from './exact.js';
+import { hiding } from './fold.js';
 import { go, write } from './route.js';
 import { allows, asksForToken } from './session.js';
 import * as words from './words.js';
@@ -28,7 +28,6 @@ const ICONS = {
 };
 export const Icon = ({ name }) => html`<svg class="icon" viewBox="0 0 16 16" aria-hidden="true"><path d=${ICONS[name]} /></svg>`;
 
-/** A link to a route. A click with a modifier key opens it as any link. */
 export const Link = ({ to, children, ...rest }) => html`<a href=${write(to)} ...${rest} onClick=${(event) => {
   if (event.metaKey || event.ctrlKey || event.shiftKey || event.button) return;
   event.preventDefault();
@@ -37,7 +36,6 @@ export const Link = ({ to, children, ...rest }) => html`<a href=${write(to)} ...
 
 export const Badge = ({ tone, children, title }) => html`<span class=${'badge ' + tone} title=${title}>${children}</span>`;
 
-/** A run's id: the part before the last separator is quieter. */
 export function RunName({ id, most = 64 }) {
   const end = Math.max(id.lastIndexOf('/'), id.lastIndexOf(':')) + 1;
   const short = words.shorten(id, most);
@@ -46,7 +44,6 @@ export function RunName({ id, most = 64 }) {
     ? html`<span class="quiet">${id.slice(0, end)}</span>${id.slice(end)}` : short}</bdi>`;
 }
 
-/** JSON with colours. Long texts are cut until their reader asks for the rest. */
 export function Code({ value, label = 'JSON' }) {
   const text = useMemo(() => json(value), [value]);
   const [whole, setWhole] = useState(false);
@@ -66,44 +63,32 @@ function paint(text) {
 
 /** The reason why a value is not shown, or null. */
 export function hidden(value) {
-  if (!value || typeof value !== 'object' || value instanceof Exact) return null;
-  if (Object.keys(value).length === 1) {
-    if (typeof value.masked === 'string') return 'Masked, since its privacy class is ' + value.masked;
-    if ('masked' in value) return 'Masked';
-    if ('dropped' in value) return 'Deleted by retention';
-    if ('unreadable' in value) return 'Nested too deeply to be shown';
-  }
-  return null;
+  return { masked: 'Masked, since its privacy class is ' + value?.masked, dropped: 'Deleted by retention', unreadable: 'Nested too deeply to be shown' }[hiding(value)] || null;
 }
 
-/** Content that is not shown, and the scope that would show it. */
 export const Masked = ({ why }) => html`<p class="masked"><${Icon} name="shield" /><span>${why}.${allows('read_content') ? '' : html` Your token lacks the scope <code>read_content</code>.`}</span></p>`;
 
-/** A text of which a long rest is shown on request. */
-function Long({ text, most = 300 }) {
+export function Long({ text, most = 300 }) {
   const [whole, setWhole] = useState(false);
   if (whole || text.length <= most) return text;
   return html`${text.slice(0, most)}… <button type="button" class="text" onClick=${() => setWhole(true)}>Show all ${words.count(text.length)} characters</button>`;
 }
 
-/** A JSON object as a list of its members; another value as JSON. */
-export function Members({ value, label }) {
+/** A JSON object as a list of its members; another value as JSON. `isMasked`: each member may be masked. */
+export function Members({ value, label, isMasked = false }) {
   const why = hidden(value);
   if (why) return html`<${Masked} why=${why} />`;
   const names = value && typeof value === 'object' && !Array.isArray(value) && !(value instanceof Exact) ? Object.keys(value) : [];
   if (!names.length || names.length > 40) return html`<${Code} value=${value} label=${label} />`;
   const isLong = (item) => item && typeof item === 'object' && !(item instanceof Exact) && brief(item).length > 60;
   return html`<dl class="members" aria-label=${label}>${names.map((name) => html`<div key=${name}><dt><bdi>${name}</bdi></dt>
-    <dd dir="auto">${hidden(value[name]) || (isLong(value[name]) ? html`<${Code} value=${value[name]} label=${name} />` : html`<${Long} text=${brief(value[name])} />`)}</dd></div>`)}</dl>`;
+    <dd dir="auto">${(isMasked && hidden(value[name])) || (isLong(value[name]) ? html`<${Code} value=${value[name]} label=${name} />` : html`<${Long} text=${brief(value[name])} />`)}</dd></div>`)}</dl>`;
 }
 
-/** A list with nothing in it. */
 export const Empty = ({ title, children }) => html`<div class="empty"><h2>${title}</h2><p>${children}</p></div>`;
 
-/** Lines in place of content that is being loaded. */
 export const Loading = ({ lines = 4 }) => html`<div class="loading" role="status" aria-label="Loading">${Array.from({ length: lines }, (_, at) => html`<i key=${at}></i>`)}</div>`;
 
-/** A refused request in words. */
 export function Trouble({ problem, children }) {
   if (!problem) return null;
   const [title, what] = words.problem(problem);
@@ -112,7 +97,6 @@ export function Trouble({ problem, children }) {
     ${problem.kind === 'unauthenticated' && html`<button type="button" onClick=${() => { asksForToken.value = true; }}>Enter a token</button>`}${children}</div>`;
 }
 
-/** Names the scope that a disabled control needs. */
 export const NeedsScope = ({ scope, to }) => (allows(scope) ? null
   : html`<p class="notice quiet" id=${'needs-' + scope}><${Icon} name="shield" /><span>Your token may not ${to}: this needs the scope <code>${scope}</code>.</span></p>`);
 
@@ -123,7 +107,6 @@ export function Dialog({ title, onClose, children }) {
     <header><h2>${title}</h2><button type="button" class="bare" aria-label="Close" onClick=${() => dialog.current.close()}><${Icon} name="cross" /></button></header>${children}</dialog>`;
 }
 
-/** Buttons of which one is chosen. */
 export const Segments = ({ label, value, options, onChange }) => html`<div class="segments" role="group" aria-label=${label}>${options.map(([key, text, number]) =>
   html`<button type="button" key=${key} aria-pressed=${value === key} onClick=${() => onChange(key)}>${text}${number !== undefined && number !== null && html` <b>${words.count(number)}</b>`}</button>`)}</div>`;
 
@@ -173,7 +156,6 @@ export function useThrottle(act, millis) {
   }, [millis]);
 }
 
-/** The time, which advances every second. */
 export const now = signal(performance.now());
 if (typeof document !== 'undefined') setInterval(() => { if (!document.hidden) now.value = performance.now(); }, 1000);
 

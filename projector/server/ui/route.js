@@ -4,7 +4,7 @@ import { signal } from './vendor/signals.js';
 
 /** @typedef {{ view: string, run: string | null, query: Record<string, string> }} Route */
 
-/** Reads an address. @param {string} path @param {string} search @returns {Route} */
+/** @param {string} path @param {string} search @returns {Route} */
 export function read(path, search) {
   const parts = path.replace(/^\/ui\/?/, '').split('/');
   let run = null;
@@ -22,12 +22,11 @@ export function write({ view, run, query }) {
 
 const isPage = typeof location !== 'undefined';
 
-/** The current route. */
 export const route = signal(isPage ? read(location.pathname, location.search) : read('/ui', ''));
 
 if (isPage) addEventListener('popstate', () => { route.value = read(location.pathname, location.search); });
 
-/** Goes to a route. @param {Partial<Route>} to @param {boolean} [replace] whether the back button skips the current one */
+/** @param {Partial<Route>} to @param {boolean} [replace] whether the back button skips the current one */
 export function go(to, replace = false) {
   const address = write(to);
   if (address === location.pathname + location.search) return;
@@ -35,7 +34,7 @@ export function go(to, replace = false) {
   route.value = read(location.pathname, location.search);
 }
 
-/** Changes members of the query. @param {Record<string, any>} members @param {boolean} [replace] */
+/** @param {Record<string, any>} members @param {boolean} [replace] */
 export function change(members, replace = false) {
   const { view, run, query } = route.value;
   go({ view, run, query: { ...query, ...members } }, replace);

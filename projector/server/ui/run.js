@@ -1,6 +1,4 @@
 // @ts-check
-// One run: its records as a waterfall, a slider over its positions, the data for a process that takes over there, and the
-// chosen record.
 import { useCallback, useEffect, useMemo, useRef, useState } from './vendor/hooks.js';
 import { get, pages, run as pathOf } from './api.js';
 import { brief } from './exact.js';
@@ -39,7 +37,6 @@ async function readRecords(id, head, first, at, signal, each) {
   } while (cursor && lines.length < RECORDS_MAX);
 }
 
-/** The run's records, kept up to date. */
 function useRecords(id) {
   const [state, setState] = useState(/** @type {any} */ ({ head: null, entries: [], isDone: false, problem: null, at: 0, isPart: false }));
   const at = useRef(route.value.query.at);
@@ -86,7 +83,6 @@ function useRecords(id) {
   return { ...state, reload: () => { const end = new AbortController(); begin(end.signal); } };
 }
 
-/** The data for a process that takes over at a position. */
 function Resume({ id, place, isHead }) {
   const [asked, setAsked] = useState(place);
   // Dragging asks for the last position only.
@@ -109,7 +105,7 @@ function Resume({ id, place, isHead }) {
     <li class=${completed.length ? 'good' : ''}><b>${calls}</b>${completed.length ? html`<span>${[...new Set(completed.map((each) => each.tool_name))].slice(0, 5).join(', ')}</span>` : null}</li>
     ${pending.slice(0, 20).map((each) => (each.class === 'retry_safe'
       ? html`<li class="again" key=${each.id}><b><code>${each.tool_name}</code> runs again</b><span>${each.idempotency_key || each.dedupe_key ? html`with the key <bdi class="mono">${words.shorten(each.idempotency_key || each.dedupe_key, 30)}</bdi>` : 'somebody decided that it did not happen'}</span></li>`
-      : html`<li class="wait" key=${each.id}><b><code>${each.tool_name}</code> ${each.state === 'running' ? 'is running' : 'may have happened'}</b><span>${each.state === 'running' ? 'Its process still has the run' : each.evidence.length ? words.plural(each.evidence.length, 'late result') : 'No result, no key'}</span>${isHead && each.state !== 'running' ? html`<${Link} class="button primary" to=${{ view: 'decisions', query: { run: id, effect: each.id } }}>Decide<//>` : null}</li>`))}
+      : html`<li class="wait" key=${each.id}><b><code>${each.tool_name}</code> ${each.state === 'running' ? 'is running' : 'may have happened'}</b><span>${each.state === 'running' ? 'Its process still has the run' : each.evidence.length ? words.plural(each.evidence.length, 'late result') : 'No result, no key'}</span>${isHead && each.state !== 'running' ? html`<${Link} class="button primary" to=${{ view: 'decisions', query: { run: id, kind: each.kind, effect: each.id } }}>Decide<//>` : null}</li>`))}
     ${pending.length > 20 ? html`<li><span>and ${words.count(pending.length - 20)} more</span></li>` : null}
   </ul></section>`;
 }
@@ -122,7 +118,6 @@ async function readLine(id, each, raw, signal) {
   return records.find((line) => line.record_id === each.id && line.position.offset === each.offset) || null;
 }
 
-/** The chosen record, or a call with its end. */
 function Detail({ id, row, raw, onRaw }) {
   const { query } = route.value;
   const view = query.as || 'read';
@@ -141,28 +136,27 @@ function Detail({ id, row, raw, onRaw }) {
     ${problem ? html`<${Trouble} problem=${problem} />` : null}
     ${!answer && !problem ? html`<${Loading} lines=${3} />` : null}
     ${view === 'json' ? lines.map((line) => html`<${Code} key=${line.record_id} value=${line} label=${'Record ' + line.record_id} />`)
-      : first && html`<${Content} id=${id} row=${row} first=${first} last=${last} />`}
+      : first && html`<${Content} id=${id} row=${row} first=${first} last=${last} raw=${raw} />`}
     ${first ? html`<p class="quiet small record-id">Record <bdi class="mono">${words.shorten(row.first.id, 70)}</bdi></p>` : null}
   </section>`;
 }
 
-/** The content of a record, for people. */
-function Content({ id, row, first, last }) {
+function Content({ id, row, first, last, raw }) {
   const payload = first.payload || {};
   const why = hidden(payload);
   if (why) return html`<${Masked} why=${why} />`;
   switch (row.kind) {
     case 'call': return html`<h3>Arguments</h3>${payload.arguments === null || payload.arguments === undefined ? html`<p class="quiet">None</p>` : html`<${Members} value=${payload.arguments} label="Arguments" />`}
-      <h3>${row.status === 'failed' ? 'Failure' : 'Result'}</h3>${last !== first ? (last.payload_type === 'effect_resolution' ? html`<${Decision} payload=${last.payload} />${last.payload.decision === 'adopt' ? html`<${Answer} id=${id} call=${first.record_id} at=${words.place(row.last)} title="The agent gets" />` : null}` : html`<${Outcome} payload=${last.payload} label="Result" />`) : html`<p class="amber-text">None at this position</p>`}`;
-    case 'turn': return html`<div class="bubble" dir="auto">${hidden(payload.content) || (typeof payload.content === 'string' ? payload.content : brief(payload.content ?? ''))}</div>`;
-    case 'decision': return html`<${Decision} payload=${payload} principal=${first} />`;
+      <h3>${row.status === 'failed' ? 'Failure' : 'Result'}</h3>${last !== first ? (last.payload_type === 'effect_resolution' ? html`<${Decision} payload=${last.payload} isRaw=${raw} />${last.payload.decision === 'adopt' ? html`<${Answer} id=${id} call=${first.record_id} at=${words.place(row.last)} title="The agent gets" />` : null}` : html`<${Outcome} payload=${last.payload} call=${first.record_id} isRaw=${raw} label="Result" />`) : html`<p class="amber-text">None at this position</p>`}`;
+    case 'turn': return html`<div class="bubble" dir="auto">${(!raw && hidden(payload.content)) || (typeof payload.content === 'string' ? payload.content : brief(payload.content ?? ''))}</div>`;
+    case 'decision': return html`<${Decision} payload=${payload} principal=${first} isRaw=${raw} />`;
     case 'checkpoint': return html`<dl class="facts tall"><div><dt>Covers</dt><dd>up to number ${payload.covers_journal_seq ?? '–'}</dd></div><div><dt>Messages here</dt><dd>${Array.isArray(payload.messages) ? payload.messages.length : '–'}</dd></div></dl><${Code} value=${payload} label="Checkpoint" />`;
-    default: return html`<${Members} value=${payload} label="Content" />`;
+    default: return html`<${Members} value=${payload} label="Content" isMasked=${!raw} />`;
   }
 }
 
-const Decision = ({ payload, principal }) => html`<dl class="facts tall"><div><dt>Decided</dt><dd>${words.DECIDED[payload.decision] || payload.decision}</dd></div>
-  <div><dt>By</dt><dd><bdi>${payload.who}</bdi>${principal?.principal ? html` <span class="quiet">as <bdi>${principal.principal}</bdi>${principal.principal_verified ? ', verified' : ', not verified'}</span>` : null}</dd></div><div><dt>Because</dt><dd dir="auto">${payload.why}</dd></div></dl>${payload.decision === 'done' ? html`<${Outcome} payload=${{ result: payload.result }} label="Result" />` : null}`;
+const Decision = ({ payload, principal, isRaw }) => html`<dl class="facts tall"><div><dt>Decided</dt><dd>${words.DECIDED[payload.decision] || payload.decision}</dd></div>
+  <div><dt>By</dt><dd><bdi>${payload.who}</bdi>${principal?.principal ? html` <span class="quiet">as <bdi>${principal.principal}</bdi>${principal.principal_verified ? ', verified' : ', not verified'}</span>` : null}</dd></div><div><dt>Because</dt><dd dir="auto">${payload.why}</dd></div></dl>${payload.decision === 'done' ? html`<${Outcome} payload=${payload} isRaw=${isRaw} label="Result" />` : null}`;
 
 export function Run({ id }) {
   const { query } = route.value;

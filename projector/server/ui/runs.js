@@ -1,5 +1,4 @@
 // @ts-check
-// All runs, newest first.
 import { useEffect, useMemo, useRef, useState } from './vendor/hooks.js';
 import { get, pages } from './api.js';
 import { listen } from './live.js';
@@ -9,7 +8,6 @@ import { overview, refresh } from './session.js';
 import * as words from './words.js';
 
 const PAGE = 200;
-/** Pages that the list loads as its reader scrolls. */
 const PAGES_MAX = 50;
 
 const STATUS = [['', 'All'], ['open', 'Open'], ['completed', 'Completed'], ['failed', 'Failed'], ['cancelled', 'Cancelled']];

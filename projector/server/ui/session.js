@@ -1,17 +1,15 @@
 // @ts-check
-// The caller and the server: the permissions of the credential, and the figures of the overview, which the page requests every
-// few seconds.
+// The caller and the server: their permissions and figures.
 import { signal, computed, effect, untracked } from './vendor/signals.js';
 import { get, server, token } from './api.js';
 import { heard, state, tell } from './live.js';
 
-/** The permissions of the credential; null until the server answered. */
+/** Null until the server answered. */
 export const caller = signal(/** @type {any} */ (null));
 
-/** The overview; null until the server answered, or if the credential does not allow it. */
+/** Null until the server answered, or if the credential does not allow it. */
 export const overview = signal(/** @type {any} */ (null));
 
-/** Whether the dialog for a token is open. */
 export const asksForToken = signal(false);
 
 /** The token was refused, or there is none and the server asks for one. */
@@ -20,10 +18,8 @@ export const isUnknown = signal(false);
 /** Whether the credential has a scope. Without an answer of the server, it may. @param {string} scope */
 export const allows = (scope) => !caller.value || caller.value.scopes.includes(scope);
 
-/** The number of effects that wait for a decision. */
 export const waiting = computed(() => overview.value?.pending.reconcile_required.waiting ?? null);
 
-/** The freshness of the index: a word and a sentence. */
 export const freshness = computed(() => {
   if (!server.value.answers) return { word: 'away', text: 'no answer' };
   if (isUnknown.value) return { word: 'denied', text: 'no token' };
@@ -36,7 +32,6 @@ export const freshness = computed(() => {
 });
 
 let timer = 0;
-/** Whether a request is in flight, and whether another one must follow soon. */
 let isAsking = false;
 let isWanted = false;
 /** The applied offsets of the last overview, by partition. @type {Map<number, number>} */
@@ -81,13 +76,11 @@ async function askOnce() {
   }
 }
 
-/** Asks for the overview soon, since something happened. */
 export function refresh() {
   clearTimeout(timer);
   timer = setTimeout(ask, 250);
 }
 
-/** Begins, and begins again whenever the token changes. */
 export function start() {
   effect(() => {
     token.value;

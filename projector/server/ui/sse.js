@@ -1,5 +1,4 @@
 // @ts-check
-// A parser of server-sent events that arrive in pieces.
 
 /** @typedef {{ id: string | null, event: string, data: string }} Message */
 

@@ -1,5 +1,4 @@
 // @ts-check
-// The pictures of a run: the slider over its records, and the rows of its waterfall by order or by time.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from './vendor/hooks.js';
 import { kindOf, timeScale } from './fold.js';
 import { html, Rows } from './parts.js';
@@ -93,7 +92,6 @@ function probe(near, name) {
   return color;
 }
 
-/** A row's bar, dot or line. */
 function Mark({ row, from, to, isPending, isLater, length }) {
   const left = from * 100 + '%';
   if (row.kind === 'call') {

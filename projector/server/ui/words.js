@@ -1,5 +1,4 @@
 // @ts-check
-// The words of the page: a glossary of the API's names, and the formats of numbers, ages and times.
 
 /** The four decisions, in the order of the form. `keyed`: what follows if the call has an idempotency key. */
 export const CHOICES = [
@@ -14,15 +13,15 @@ export const CHOICES = [
     follows: 'The agent gets an error. The call counts as failed and never runs again.', action: 'Count the call as failed' },
 ];
 
-/** The decisions after they were made. @type {Record<string, string>} */
+/** @type {Record<string, string>} */
 export const DECIDED = {
-  adopt: 'it happened, as a late result said',
+  adopt: 'a late result counts',
   done: 'it happened, with a result that a person entered',
   not_done: 'it did not happen; the call may run again',
   give_up: 'nobody can find out; the call counts as failed',
 };
 
-/** The reasons of refused records. @type {Record<string, string>} */
+/** @type {Record<string, string>} */
 const REASONS = {
   fenced: 'another process had taken the run over',
   transition: 'its call had already ended, or never began',
@@ -51,12 +50,13 @@ const PROBLEMS = {
   unavailable: ['The server cannot answer now', 'The page asks again.'],
   not_found: ['The journal has no such thing', 'The address may be wrong, or your token may not show it.'],
   missing_content: ['Content is missing', 'It must be restored in the content store.'],
+  unlisted: ['The list is too long', 'The page cannot say whether the effect has an end.'],
   away: ['The server does not answer', 'The page asks again every few seconds.'],
 };
 /** @param {{ kind?: string }} problem @returns {[string, string]} */
 export const problem = ({ kind }) => PROBLEMS[kind || ''] || ['The server refused this', ''];
 
-/** The types of records, for people. @type {Record<string, string>} */
+/** @type {Record<string, string>} */
 const TYPES = {
   run_claim: 'takeover', conversation_turn: 'turn', loop_checkpoint: 'checkpoint', tool_call_requested: 'call begins',
   tool_call_completed: 'result', tool_call_failed: 'failure', tool_call_attempt: 'call begins again',
@@ -65,7 +65,7 @@ const TYPES = {
 /** @param {string} type */
 export const type = (type) => TYPES[type] || type.replace(/_/g, ' ');
 
-/** The states of a run. @param {string} status */
+/** @param {string} status */
 export const status = (status) => ({ open: 'open', completed: 'completed', failed: 'failed', cancelled: 'cancelled' })[status] || status;
 
 /** Returns whether a process can continue, in words. @param {{ resumable: boolean, status: string, pending: any[] }} recovery */
@@ -75,7 +75,7 @@ export function resumes({ resumable, status, pending }) {
   return pending.some((effect) => effect.class !== 'retry_safe') ? 'New calls wait for a decision' : 'It cannot continue';
 }
 
-/** A duration in a few characters. @param {number} millis */
+/** @param {number} millis */
 export function duration(millis) {
   if (!(millis >= 1)) return '0 ms';
   if (millis < 1000) return Math.round(millis) + ' ms';
@@ -88,16 +88,16 @@ export function duration(millis) {
   return Math.round(hours / 24) + ' days';
 }
 
-/** An age: how long ago. @param {number | null | undefined} millis */
+/** @param {number | null | undefined} millis */
 export function ago(millis) {
   if (millis === null || millis === undefined) return 'unknown';
   return millis < 2000 ? 'just now' : duration(millis) + ' ago';
 }
 
-/** A number with separators. @param {number | null | undefined} number */
+/** @param {number | null | undefined} number */
 export const count = (number) => (number === null || number === undefined ? '–' : number.toLocaleString('en'));
 
-/** A number and its noun. @param {number} number @param {string} one @param {string} [many] */
+/** @param {number} number @param {string} one @param {string} [many] */
 export const plural = (number, one, many = one + 's') => count(number) + ' ' + (number === 1 ? one : many);
 
 /** The date and time of an RFC 3339 text, UTC. @param {string | null | undefined} text */
@@ -106,7 +106,7 @@ export const moment = (text) => (text ? text.slice(0, 10) + ' ' + text.slice(11,
 /** The time of day of an RFC 3339 text, UTC. @param {string | null | undefined} text */
 export const clock = (text) => (text ? text.slice(11, 19) : '');
 
-/** The process of an epoch. @param {number | null | undefined} epoch */
+/** @param {number | null | undefined} epoch */
 export const process = (epoch) => (!epoch ? 'a process without a claim' : epoch === 1 ? 'the first process' : 'takeover ' + (epoch - 1));
 
 /** A position as the API takes it. @param {{ partition: number, offset: number }} position */

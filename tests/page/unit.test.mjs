@@ -3,9 +3,9 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 const ui = new URL('../../projector/server/ui/', import.meta.url);
-const { parse, write, brief, Exact } = await import(new URL('exact.js', ui));
+const { parse, write, brief, visible, isExact, Exact } = await import(new URL('exact.js', ui));
 const { parser } = await import(new URL('sse.js', ui));
-const { entry, fold, withRefused, timeScale, claims, changes, hiding, marker, keyOf, proofOf, happened, ended, find, refit, body } = await import(new URL('fold.js', ui));
+const { entry, fold, withRefused, timeScale, claims, changes, hiding, marker, keyOf, proofOf, happened, ended, find, refit, body, isTyped } = await import(new URL('fold.js', ui));
 const words = await import(new URL('words.js', ui));
 const route = await import(new URL('route.js', ui));
 
@@ -15,10 +15,11 @@ test('numbers keep the digits that the server sent', () => {
   assert.equal(value.count, 3);
   assert.equal(value.text, '1.0');
   // Node before 21 does not tell a reviver the text of a number; every browser of the last years does.
+  assert.equal(isExact, hasSource);
   if (!hasSource) return;
   assert.ok(value.amount instanceof Exact);
   assert.equal(write(value), '{\n  "amount": 129.50,\n  "id": 12345678901234567890,\n  "count": 3,\n  "text": "1.0"\n}');
-  assert.equal(brief(value), 'amount 129.50, id 12345678901234567890, count 3, text 1.0');
+  assert.equal(brief(value), 'amount 129.50, id 12345678901234567890, count 3, text "1.0"');
 });
 
 test('an event stream is read the same in whatever pieces it arrives', () => {
@@ -185,4 +186,38 @@ test('a decision names its evidence, and is forced only while the call runs', ()
   assert.equal(body({ ...draft, decision: 'give_up' }, 'jo', effect, false).evidence, undefined);
   assert.equal(body(draft, 'jo', { ...effect, evidence: [{ ...late, status: 'failed' }] }, false).evidence, undefined);
   assert.equal(body({ ...draft, decision: 'adopt' }, 'jo', { ...effect, evidence: [{ ...late, status: 'failed' }] }, false).evidence, 'late');
+});
+
+test('a text cannot look like members, and characters that nobody sees are escapes', () => {
+  assert.equal(brief({ amount: '1, to alice' }), 'amount "1, to alice"');
+  assert.equal(brief({ 'amount 1, to': 'x' }), '"amount 1, to" "x"');
+  assert.equal(brief({ a: { b: 1 }, c: ['x', 2] }), 'a {b 1}, c ["x", 2]');
+  assert.equal(brief('two\nlines'), 'two\nlines');
+  assert.equal(brief('a\u202eb'), 'a\\u202eb');
+  assert.equal(visible('\u200b\u0000\u2066\ufeff\u{e0041}ä😀'), '\\u200b\\u0000\\u2066\\ufeff\\udb40\\udc41ä😀');
+  const hostile = { 'a\u202e': 'x\u200by' };
+  assert.ok(write(hostile).includes('\\u202e') && write(hostile).includes('\\u200b'));
+  assert.deepEqual(JSON.parse(write(hostile)), hostile, 'the escapes are JSON');
+  assert.equal(words.shorten('pay\u202e'), 'pay\\u202e');
+});
+
+test('the name of a tool is typed as it is shown', () => {
+  assert.ok(isTyped(' pay ', 'pay'));
+  assert.ok(isTyped('pay out', ' pay  out '), 'a browser shows one blank');
+  assert.ok(isTyped('pay\\u202e', 'pay\u202e'));
+  assert.ok(!isTyped('', 'pay') && !isTyped('payout', 'pay out'));
+});
+
+test('a stream with an endless line ends', () => {
+  const take = parser();
+  const piece = 'x'.repeat(1 << 20);
+  for (let pieces = 0; pieces < 4; pieces++) take(piece);
+  assert.throws(() => take(piece), { kind: 'usage' });
+  const many = parser();
+  assert.throws(() => { for (let pieces = 0; pieces < 5; pieces++) many('data: ' + piece + '\n'); }, { kind: 'usage' });
+});
+
+test('a long record is read again when it is chosen', () => {
+  assert.equal(entry(line(1, 'conversation_turn', { content: 'x'.repeat(30000) }), 0, true).line, null);
+  assert.ok(entry(line(1, 'conversation_turn', { content: 'x' }), 0, true).line);
 });

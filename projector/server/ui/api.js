@@ -1,10 +1,9 @@
 // @ts-check
-// Requests. The token is sent in a header only, never in an address. It stays in memory, or in the tab's session storage if
-// the user asks for it.
+// Requests. The token is sent in a header only, never in an address.
 import { signal } from './vendor/signals.js';
 import { parse } from './exact.js';
 
-/** Returns a storage of the browser, or an empty one if the browser permits none. @param {'localStorage' | 'sessionStorage'} name @returns {any} */
+/** A storage, empty if the browser permits none. @param {'localStorage' | 'sessionStorage'} name @returns {any} */
 export function kept(name) {
   try { return window[name]; } catch { return { getItem() { return null; }, setItem() {}, removeItem() {} }; }
 }
@@ -13,7 +12,7 @@ const KEPT = 'runlog.token';
 
 export const token = signal(kept('sessionStorage').getItem(KEPT) || '');
 
-/** Uses a token. @param {string} text @param {boolean} keep for this tab, also after a reload */
+/** @param {string} text @param {boolean} keep for this tab, also after a reload */
 export function useToken(text, keep) {
   const storage = kept('sessionStorage');
   if (keep && text) storage.setItem(KEPT, text); else storage.removeItem(KEPT);
@@ -21,14 +20,13 @@ export function useToken(text, keep) {
   token.value = text;
 }
 
-/** The state of the connection; `since` is the time of its last change. */
 export const server = signal({ answers: true, since: 0 });
 
 function answered(answers) {
   if (server.value.answers !== answers) server.value = { answers, since: Date.now() };
 }
 
-/** A request that was refused, or that got no answer (`kind` is `away`). */
+/** `kind` is `away` if no answer came. */
 export class Refused extends Error {
   constructor(problem) {
     super(problem.detail || problem.title || 'no answer');
@@ -48,7 +46,7 @@ export function search(query) {
   return set.length ? '?' + new URLSearchParams(set.map(([name, value]) => [name, String(value)])) : '';
 }
 
-/** Sends a request. Errors: `Refused`. @param {string} path @param {RequestInit} options @returns {Promise<any>} */
+/** @param {string} path @param {RequestInit} options @returns {Promise<any>} */
 async function send(path, options) {
   /** @type {Response} */
   let response;
@@ -75,11 +73,11 @@ export const get = (path, query, signal) => send(path + search(query), { headers
 export const post = (path, body) =>
   send(path, { method: 'POST', body, headers: headers({ 'content-type': 'application/json' }) });
 
-/** The path of a run. @param {string} id */
+/** @param {string} id */
 export const run = (id) => '/v1/runs/' + encodeURIComponent(id);
 
 /**
- * Reads pages of a list, at most `most` of them. `more` is the cursor of the next page, or null.
+ * Reads at most `most` pages. `more` is the next page's cursor, or null.
  * @param {string} path @param {Record<string, any>} query @param {string} member @param {number} most
  * @param {AbortSignal} [signal] @param {(items: any[], page: any) => void} [each]
  */

@@ -3,6 +3,7 @@ import { render } from './vendor/preact.js';
 import { useEffect, useErrorBoundary, useState } from './vendor/hooks.js';
 import { signal } from './vendor/signals.js';
 import { kept, server, token, useToken } from './api.js';
+import { isExact } from './exact.js';
 import * as live from './live.js';
 import { Dialog, Empty, html, Icon, Link, now, useKeys } from './parts.js';
 import { go, route } from './route.js';
@@ -62,6 +63,7 @@ function Banner() {
     const millis = Math.max(1000, Date.now() - server.value.since);
     return html`<div class="banner bad" role="status"><b>The server has not answered for ${words.duration(millis)}.</b> What you see is from before. The page asks again every few seconds.</div>`;
   }
+  if (!isExact) return html`<div class="banner bad" role="status"><b>This browser rounds numbers.</b> Digits may differ from the journal, so you cannot decide here. Use a newer browser.</div>`;
   if (overview?.stopped.length) {
     return html`<div class="banner" role="status"><b>Partition ${overview.stopped.join(', ')} is stopped.</b> Its runs are shown as of the stop, and accept no decision. “runlog doctor” says what to do.</div>`;
   }

@@ -1,31 +1,28 @@
 // @ts-check
-// One effect that may have happened: its arguments, its records, its late results, and the four choices.
-//
-// A decision is about the state that its author saw. The pane keeps this state until its reader asks for the newer one. It
-// sends the state's `basis` and `revision`, and the server refuses the decision if the effect has changed since.
+// One effect that may have happened. A decision is about the state that its author saw: the pane keeps this state until its
+// reader asks for a newer one, and the server refuses the decision if the effect has changed since.
 import { useEffect, useRef, useState } from './vendor/hooks.js';
 import { get, kept, pages, post, run, token } from './api.js';
-import { brief } from './exact.js';
+import { brief, Exact, isExact, visible } from './exact.js';
 import { aged, Badge, Code, hidden, html, Icon, Link, Loading, Long, Masked, Members, NeedsScope, now, RunName, Trouble, useAnswer } from './parts.js';
 import { change } from './route.js';
 import { allows, caller } from './session.js';
-import { body, changes, ended, find, happened, keyOf, marker, proofOf, refit } from './fold.js';
+import { body, changes, ended, find, happened, isTyped, keyOf, marker, proofOf, refit } from './fold.js';
 import * as words from './words.js';
 
 const WHO = 'runlog.who';
 
-/** Texts that were typed about an effect, so that looking elsewhere does not lose them. @type {Map<string, any>} */
+/** The forms that were left, by effect. @type {Map<string, any>} */
 const drafts = new Map();
 // Another token may be of another person.
 token.subscribe(() => drafts.clear());
 
-/** Reads the effect as it is now. Null: it is no longer in the list. Content that is masked by its class stays masked. */
+/** Null: the effect is no longer in the list. Masked content stays masked. */
 async function readEffect(effect, signal, hasEnded = false) {
   const found = find(await pages('/v1/effects', { pending: !hasEnded, contradicted: hasEnded, prefix: effect.run_id, limit: 1000 }, 'effects', 10, signal), effect);
   return found && hasEnded ? { ...found, evidence: found.contradicting } : found;
 }
 
-/** Reads the records around the request: the last turns before it, and up to forty records after it. */
 async function readStory(effect, signal) {
   const path = run(effect.run_id) + '/records';
   const before = await get(path, { as_of: words.place(effect.position), order: 'desc', limit: 8, consistency: 'eventual' }, signal);
@@ -42,20 +39,27 @@ async function readAll(effect, signal, hasEnded) {
   return { seen, story };
 }
 
+const concealed = (payload) => payload && (hidden(payload) || hidden(payload.result) || hidden(payload.error_message));
+
 export function Outcome({ payload, label, call = payload?.request_record_id, isRaw = false }) {
   if (!payload) return html`<${Masked} why="Not shown" />`;
-  const why = hidden(payload) || (!isRaw && (hidden(payload.result) || hidden(payload.error_message)));
+  const why = isRaw ? hidden(payload) : concealed(payload);
   if (why) return html`<${Masked} why=${why} />`;
   const lost = marker(payload.result, call);
   if (lost) return html`<p class="masked">The tool returned a result that could not be recorded: <span dir="auto">${brief(lost.message)}</span></p>`;
-  if ('error_message' in payload) return html`<p class="failure" dir="auto"><b>${payload.error_kind}</b> ${payload.error_message}</p>`;
-  if (typeof payload.result === 'string') return html`<p class="text-result" dir="auto"><${Long} text=${payload.result} most=${4000} /></p>`;
+  if ('error_message' in payload) return html`<p class="failure" dir="auto"><b>${brief(payload.error_kind)}</b> ${brief(payload.error_message)}</p>`;
+  if (typeof payload.result === 'string') return html`<p class="text-result" dir="auto"><${Long} text=${brief(payload.result)} most=${4000} /></p>`;
   return html`<${Code} value=${'result' in payload ? payload.result : payload} label=${label} />`;
 }
 
-function Late({ evidence, isOnly, call }) {
+function Late({ evidence, isOnly, effect }) {
+  const [raw, setRaw] = useState(/** @type {any} */ (null));
+  const isSame = (each) => proofOf(each) === proofOf(evidence);
+  const load = () => get(run(effect.run_id) + '/recovery', { limit: 1 }).then(({ pending }) =>
+    setRaw(pending.find((each) => each.kind === effect.kind && each.id === effect.id)?.evidence.find(isSame) || { problem: { kind: 'unlisted' } }), (problem) => setRaw({ problem }));
   return html`<article class="late"><header><b>A late result says that it ${ended(evidence)}</b>${evidence.adoptable && !isOnly ? html`<${Badge} tone="violet">the one to adopt<//>` : null}</header>
-    <${Outcome} payload=${evidence.payload} label="The late result" call=${call} />
+    <${Outcome} payload=${raw?.payload || evidence.payload} label="The late result" call=${effect.id} isRaw=${!!raw?.payload} />
+    ${allows('read_content') && effect.state && !raw?.payload && concealed(evidence.payload) ? html`<button type="button" class="text" title="The audit log records this" onClick=${load}>Show the masked content</button>` : null}<${Trouble} problem=${raw?.problem} />
     <footer>Arrived ${words.moment(evidence.logged_at)} UTC from ${words.process(evidence.epoch)}, when ${words.reason(evidence.reason)}. <bdi>${words.shorten(evidence.record_id, 40)}</bdi>, <span class="mono">${words.place(evidence.position)}</span></footer></article>`;
 }
 
@@ -83,8 +87,8 @@ function Story({ effect, story, at, made }) {
 }
 
 function AskReceiver({ effect }) {
-  const shown = !hidden(effect.arguments) && effect.arguments && typeof effect.arguments === 'object' ? Object.entries(effect.arguments).filter(([, value]) => typeof value !== 'object' || value === null).slice(0, 3) : [];
-  return html`<p class="ask quiet">Ask the receiver for ${shown.length ? shown.map(([name, value], at) => html`${at ? ', ' : ''}${name} <bdi class="mono strong">${words.shorten(brief(value), 40)}</bdi>`) : html`this call of <code>${effect.tool_name}</code>`} at about <span class="mono strong">${words.moment(effect.since)}</span> UTC${effect.idempotency_key ? html`, or for the key <bdi class="mono strong">${words.shorten(effect.idempotency_key, 48)}</bdi>` : ''}.</p>`;
+  const shown = !hidden(effect.arguments) && effect.arguments && typeof effect.arguments === 'object' ? Object.entries(effect.arguments).filter(([, value]) => typeof value !== 'object' || value === null || value instanceof Exact).slice(0, 3) : [];
+  return html`<p class="ask quiet">Ask the receiver for ${shown.length ? shown.map(([name, value], at) => html`${at ? ', ' : ''}${visible(name)} <bdi class="mono strong">${words.shorten(brief(value), 40)}</bdi>`) : html`this call of <code>${words.shorten(effect.tool_name)}</code>`} at about <span class="mono strong">${words.moment(effect.since)}</span> UTC${effect.idempotency_key ? html`, or for the key <bdi class="mono strong">${words.shorten(effect.idempotency_key, 48)}</bdi>` : ''}.</p>`;
 }
 
 function Changed({ before, fresh, onRead, isRefused }) {
@@ -106,10 +110,10 @@ function Form({ effect, draft, setDraft, isStale, isReading, onChanged, onDecide
   const late = effect.evidence;
   const adoptable = late.find((each) => each.adoptable) || null;
   const proof = adoptable && happened(adoptable) ? adoptable : null;
-  const tool = effect.tool_name || effect.kind;
+  const tool = visible((effect.tool_name || '').trim() || effect.kind);
   const isKeyed = !!(effect.idempotency_key || effect.dedupe_key);
   const choice = words.CHOICES.find((each) => each.decision === decision);
-  const may = allows('resolve') && !effect.isTwin;
+  const may = allows('resolve') && isExact && !effect.isTwin;
   const isRunning = effect.state === 'running' || refusal?.reason === 'active';
   let resultError = '';
   if (decision === 'done') {
@@ -117,7 +121,7 @@ function Form({ effect, draft, setDraft, isStale, isReading, onChanged, onDecide
   }
   const isRepeat = decision === 'not_done';
   const missing = [
-    !choice && 'choose what is so', isRepeat && typed.trim() !== tool && 'type the tool’s name', isRepeat && proof && against !== proofOf(proof) && 'confirm against which result',
+    !choice && 'choose what is so', isRepeat && !isTyped(typed, tool) && 'type the tool’s name', isRepeat && proof && against !== proofOf(proof) && 'confirm against which result',
     resultError && 'enter the result', !why.trim() && 'say how you know', !who.trim() && 'say who you are', isRunning && !force && 'wait, or decide anyway',
   ].filter(Boolean);
   const send = async (event) => {
@@ -169,7 +173,6 @@ function Form({ effect, draft, setDraft, isStale, isReading, onChanged, onDecide
   </form>`;
 }
 
-/** A call that has ended, although a later result says otherwise. */
 function Ended({ effect }) {
   return html`<section class="choices"><b>The call ended before, as ${effect.status}</b><${Answer} id=${effect.run_id} call=${effect.id} title="The agent got" />
     <p class="notice quiet"><span>The effect may have happened twice, or although the call failed. Compare with the receiver. Nothing is left to decide: the agent keeps its answer.</span></p></section>`;
@@ -189,7 +192,7 @@ function Decided({ effect, made, next }) {
   useEffect(() => box.current?.focus(), []);
   return html`<div class="decided" role="status" tabindex="-1" ref=${box}><header><${Icon} name="check" /><div><b>Decided: ${title[0].toLowerCase() + title.slice(1)}</b>
     <span class="quiet">In the log at <${Link} to=${{ run: effect.run_id, query: { at: words.place(position) } }} class="mono at">${words.place(position)}<//>. The run may continue.</span></div></header>
-    ${made.decision === 'not_done' ? html`<p>The next process that has the run may call <code>${effect.tool_name}</code> again.</p>` : html`<${Answer} id=${effect.run_id} call=${effect.id} title="The agent gets" />`}
+    ${made.decision === 'not_done' ? html`<p>The next process that has the run may call <code>${words.shorten(effect.tool_name)}</code> again.</p>` : html`<${Answer} id=${effect.run_id} call=${effect.id} title="The agent gets" />`}
     <div class="buttons">${next ? html`<button type="button" class="primary" onClick=${() => change({ run: next.run_id, kind: next.kind, effect: next.id })}>Next: <bdi>${words.shorten(next.tool_name, 28)}</bdi></button>` : null}<${Link} class="button" to=${{ run: effect.run_id, query: {} }}>Open the run<//></div></div>`;
 }
 
@@ -204,7 +207,6 @@ export function Decide({ effect, at, isListed, onChanged, next, show }) {
   const setDraft = (members) => { drafts.set(key, members); keepDraft(members); };
   const seen = answer?.seen || null;
   const draft = seen ? refit(typed, seen) : typed;
-  // The list may be older than the pane.
   const isNewer = seen && (effect.revision > seen.revision || (effect.revision === seen.revision && at > readAt));
   const isStale = !!(isNewer && !made && isListed && effect.basis !== seen.basis);
   const hasLeft = !!(seen && !made && !isListed);
@@ -235,7 +237,7 @@ export function Decide({ effect, at, isListed, onChanged, next, show }) {
           ${isStale && !isRefused ? html`<${Changed} before=${seen} fresh=${effect} isRefused=${false} onRead=${readAgain} />` : null}
           ${draft.isOld ? html`<div class="notice amber" role="alert"><b>The journal knows more now.</b> You chose before this state. Read it, then choose again.</div>` : null}
           ${hasLeft ? html`<div class="notice amber" role="status"><b>This effect has left the list.</b> It was decided, its result arrived, or its process stopped writing.<div class="buttons"><button type="button" class="primary" onClick=${readAgain}>Read it again</button></div></div>` : null}
-          ${seen.evidence.map((each) => html`<${Late} key=${proofOf(each)} call=${seen.id} evidence=${each} isOnly=${seen.evidence.length === 1} />`)}
+          ${seen.evidence.map((each) => html`<${Late} key=${proofOf(each)} effect=${seen} evidence=${each} isOnly=${seen.evidence.length === 1} />`)}
           ${hasEnded ? html`<${Ended} effect=${seen} />` : null}
           ${!seen.evidence.length ? html`<p class="notice quiet no-evidence"><span>${seen.class === 'retry_safe' ? 'No decision is needed: the next process that has the run repeats the call. You can decide all the same.' : 'No result has arrived. Only the receiver can tell.'}</span></p>` : null}
           ${hasEnded ? null : html`<${Form} effect=${seen} draft=${draft} setDraft=${setDraft} isStale=${isStale || hasLeft} isReading=${answer === old} onChanged=${onChanged} onDecided=${(done) => { setMade(done); onChanged(); }} onRead=${readAgain} onRefused=${setRefused} at=${readAt} />`}` : null}

@@ -1,8 +1,7 @@
 // @ts-check
-// The queue of effects that may have happened, and the pane of the chosen one.
 import { useEffect, useMemo, useRef, useState } from './vendor/hooks.js';
 import { pages } from './api.js';
-import { brief } from './exact.js';
+import { brief, visible } from './exact.js';
 import { listen } from './live.js';
 import { aged, Badge, Empty, hidden, html, Icon, Link, Loading, Rows, RunName, Segments, Trouble, useAnswer, useKeys, useThrottle } from './parts.js';
 import { change, go, route } from './route.js';
@@ -21,7 +20,7 @@ const SHOWN = {
   safe: { title: 'Safe to repeat', empty: 'No call waits to be repeated', text: 'A process that takes over repeats these calls by itself, with their keys.' },
 };
 
-/** The queue's order: late results that say that it happened, other late results, then the oldest. */
+/** Late results that say that it happened, other late results, then the oldest. */
 export function sorted(effects) {
   const rank = ({ evidence }) => (evidence.some(happened) ? 0 : evidence.length ? 1 : 2);
   return effects.slice().sort((a, b) => rank(a) - rank(b) || (b.age_millis ?? 0) - (a.age_millis ?? 0) || (keyOf(a) < keyOf(b) ? -1 : 1));
@@ -43,7 +42,7 @@ function Item({ effect, at, isChosen, show }) {
   return html`<${Link} class="item" to=${{ view: 'decisions', query: { ...query, ...naming(effect) } }} aria-current=${isChosen ? 'true' : undefined}>
     <span class="item-top"><b><bdi>${words.shorten(effect.tool_name || effect.kind, 30)}</bdi></b><span class="quiet">${words.duration(aged(effect.age_millis, at) ?? 0)}</span></span>
     <${RunName} id=${effect.run_id} most=${36} />
-    <span class="item-args">${shown ? html`<i>${shown.toLowerCase()}</i>` : members.length ? members.slice(0, 3).map(([name, value]) => html`<span key=${name}><i>${name}</i> <bdi>${words.shorten(brief(value), 24)}</bdi></span>`)
+    <span class="item-args">${shown ? html`<i>${shown.toLowerCase()}</i>` : members.length ? members.slice(0, 3).map(([name, value]) => html`<span key=${name}><i>${visible(name)}</i> <bdi>${words.shorten(brief(value), 24)}</bdi></span>`)
       : html`<bdi>${effect.arguments === null ? 'no arguments' : words.shorten(brief(effect.arguments), 40)}</bdi>`}</span>
     <span class="item-tags">${late ? html`<${Badge} tone="violet">${words.plural(late, 'late result')}<//>` : null}${show === 'running' ? html`<${Badge} tone="blue">running<//>`
       : show === 'safe' ? html`<${Badge} tone="green">safe to repeat<//>` : show === 'contradicted' ? html`<${Badge} tone="red">maybe twice<//>` : html`<${Badge} tone="amber">may have happened<//>`}</span><//>`;
@@ -72,7 +71,6 @@ export function Decisions() {
     (items, last) => part({ items: items.slice(), last, more: last.next_cursor })), [show, query.prefix, query.tool, more]);
   const soon = useThrottle(() => { reload(); refresh(); }, 700 * Math.ceil((answer?.items.length || 1) / 300));
   useEffect(() => listen(({ type }) => { if (!/turn|checkpoint$/.test(type)) soon(); }), [soon]);
-  // A call turns from running to waiting by time alone.
   useEffect(() => {
     const timer = setInterval(() => { if (!document.hidden) soon(); }, 10000);
     return () => clearInterval(timer);

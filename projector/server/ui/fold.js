@@ -1,14 +1,13 @@
 // @ts-check
-// Pure functions: the rows of a run's waterfall, its time scale with long gaps cut, and the changes of an effect.
-import { brief } from './exact.js';
+// Pure functions.
+import { brief, visible } from './exact.js';
 import * as words from './words.js';
 
 /** A record without its content. `index` is its place among the loaded records.
  * @typedef {{ index: number, id: string, type: string, partition: number, offset: number, batchIndex: number, seq: number, epoch: number, time: number,
  *   stamp: string, text: string, call: string, status: string, cursor: string, line: any }} Entry */
 
-/** A row of the waterfall. A call and its end are one row.
- * @typedef {{ key: string, kind: string, name: string, text: string, first: Entry, last: Entry, status: string, note: string }} Row */
+/** @typedef {{ key: string, kind: string, name: string, text: string, first: Entry, last: Entry, status: string, note: string }} Row */
 
 /** Returns how the server hid a value: the member's name, or an empty text. */
 export function hiding(value) {
@@ -47,6 +46,11 @@ export function find({ items, more }, effect) {
 export const refit = (draft, { basis, revision }) => (draft.basis === basis && draft.revision === revision ? draft
   : { ...draft, decision: '', typed: '', against: '', force: false, isOld: !!draft.decision || !!draft.isOld, basis, revision });
 
+const blanks = (text) => text.trim().replace(/\s+/g, ' ');
+
+/** Whether a person typed a tool's name as the page shows it. */
+export const isTyped = (typed, tool) => blanks(typed) === blanks(visible(tool));
+
 /** The body of a decision, without the result. */
 export function body({ decision, why, force }, who, { revision, basis, evidence }, isRunning) {
   const late = evidence.find((each) => each.adoptable);
@@ -56,7 +60,7 @@ export function body({ decision, why, force }, who, { revision, basis, evidence 
 
 const short = (value) => masked(value) || words.shorten(value === undefined || value === null ? '' : brief(value), 160);
 
-/** Makes the entry of a line. @param {number} index @param {boolean} keepsLine @returns {Entry} */
+/** @param {number} index @param {boolean} keepsLine unless it is long @returns {Entry} */
 export function entry(line, index, keepsLine) {
   const { payload, payload_type: type, position } = line;
   const content = masked(payload) ? {} : payload || {};
@@ -70,20 +74,19 @@ export function entry(line, index, keepsLine) {
     loop_checkpoint: content.checkpoint_seq, tool_call_attempt: content.attempt }[/** @type {string} */ (type)];
   return {
     index, id: line.record_id, type, partition: position.partition, offset: position.offset, batchIndex: position.index || 0, seq: line.journal_seq, epoch: line.epoch,
-    time: Date.parse(stamp), stamp, text, call: content.request_record_id || '', status: String(name ?? content.decision ?? ''), cursor: line.cursor, line: keepsLine ? line : null,
+    time: Date.parse(stamp), stamp, text, call: content.request_record_id || '', status: String(name ?? content.decision ?? ''), cursor: line.cursor, line: keepsLine && JSON.stringify(payload ?? null).length < 20000 ? line : null,
     ...(type === 'effect_resolution' ? { decision: content.decision } : {}),
   };
 }
 
-/** The kind of a record's type, which has a colour and a shape. @param {string} type */
+/** @param {string} type */
 export const kindOf = (type) => ({
   run_claim: 'claim', conversation_turn: 'turn', loop_checkpoint: 'checkpoint', checkpoint: 'checkpoint', tool_call_requested: 'call', tool_call_completed: 'done',
   tool_call_failed: 'failed', tool_call_attempt: 'call', effect_resolution: 'decision', run_lifecycle: 'state',
 })[type] || 'other';
 
 /**
- * Folds records to rows, as of the entry `upTo` (inclusive): a call that began before it and ended after it is pending. Calls
- * that began after it have their ends.
+ * Folds records to rows: a call that began before the entry `upTo` and ended after it is pending.
  * @param {Entry[]} entries @param {number} upTo @returns {Row[]}
  */
 export function fold(entries, upTo = Infinity) {
@@ -127,7 +130,7 @@ export function fold(entries, upTo = Infinity) {
   return rows;
 }
 
-/** Puts rows for refused records between the others, by their offsets. @param {Row[]} rows @param {Entry[]} entries */
+/** @param {Row[]} rows @param {Entry[]} entries */
 export function withRefused(rows, anomalies, entries) {
   if (!anomalies.length) return rows;
   const all = rows.concat(anomalies.map(({ position, reason, record_id: id }) => {
@@ -139,9 +142,8 @@ export function withRefused(rows, anomalies, entries) {
 }
 
 /**
- * A scale from times to 0…1. A gap is cut if it is longer than a second and twice as long as all shorter gaps together: it
- * gets a fixed small width. `cuts` lists the cut gaps.
- * @param {number[]} times in any order
+ * A scale from times to 0…1. A gap longer than a second and twice all shorter gaps together gets a small width.
+ * @param {number[]} times
  */
 export function timeScale(times) {
   const sorted = [...new Set(times)].sort((a, b) => a - b);
@@ -175,7 +177,7 @@ export function timeScale(times) {
   return { at, from: sorted[0], to: sorted[sorted.length - 1], cuts: cuts.map(({ from, to, length }) => ({ at: (at(from) + at(to)) / 2, width: cutWidth, length })) };
 }
 
-/** The runs of entries under one claim. @param {Entry[]} entries */
+/** @param {Entry[]} entries */
 export function claims(entries) {
   /** @type {{ epoch: number, by: string, from: number, to: number }[]} */
   const bands = [];
@@ -187,7 +189,7 @@ export function claims(entries) {
   return bands;
 }
 
-/** Returns the changes of an effect as sentences. `fresh` is null if the effect is no longer pending, undefined if unknown. */
+/** `fresh` is null if the effect is no longer pending, undefined if unknown. */
 export function changes(before, fresh) {
   if (fresh === undefined) return ['The effect has changed.'];
   if (fresh === null) return ['The call has an end now: somebody decided, or its result arrived.'];

@@ -1,9 +1,6 @@
 // @ts-check
-// News of records. All tabs of a browser share one stream: the tab with the lock reads it, and sends run, type and position of
-// each record to the others. When that tab is closed, another one gets the lock and continues.
-//
-// The stream lacks refused records, such as late results. A page has no stream without locks (a server that is neither on this
-// machine nor behind HTTPS), or if the caller has too many streams. So `session` compares the overview with the news.
+// News of records. All tabs of a browser share one stream: the tab with the lock reads it for the others. The stream lacks
+// refused records, and a page without locks has no stream. So `session` compares the overview with the news.
 import { signal, effect, untracked } from './vendor/signals.js';
 import { headers, search, token, Refused } from './api.js';
 import { parse } from './exact.js';
@@ -17,7 +14,7 @@ export const state = signal(/** @type {'starting' | 'live' | 'waiting' | 'pollin
 /** @type {Set<(news: News) => void>} */
 const listeners = new Set();
 
-/** Calls `listener` for each new record. Returns a function that ends it. @param {(news: News) => void} listener */
+/** @param {(news: News) => void} listener */
 export function listen(listener) {
   listeners.add(listener);
   return () => { listeners.delete(listener); };
@@ -36,20 +33,21 @@ const sleep = (millis, signal) => new Promise((done) => {
   signal.addEventListener('abort', () => { clearTimeout(timer); done(null); }, { once: true });
 });
 
-/** Reads the stream until `signal` aborts, and connects again after it ends. @param {AbortSignal} signal @param {(news: News) => void} each @param {(now: typeof state.value) => void} report */
+/** @param {AbortSignal} signal @param {(news: News) => void} each @param {(now: typeof state.value) => void} report */
 async function follow(signal, each, report) {
   let last = '';
   let wait = 500;
+  /** @type {any} */
+  let reader;
   while (!signal.aborted) {
     try {
-      // Without `no-store`, identical requests of several tabs wait for one another.
       const from = last ? headers({ 'last-event-id': last }) : headers();
       const response = await fetch('/v1/tail' + search({ from: 'end' }), { cache: 'no-store', signal, headers: from });
       if (!response.ok || !response.body) throw new Refused(parse(await response.text()));
       report('live');
       wait = 500;
       const take = parser();
-      const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+      reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
       for (let part = await reader.read(); !part.done; part = await reader.read()) {
         for (const { id, event, data } of take(part.value)) {
           if (id) last = id;
@@ -60,7 +58,8 @@ async function follow(signal, each, report) {
       }
     } catch (error) {
       if (signal.aborted) return;
-      const kind = error instanceof Refused ? error.kind : 'away';
+      reader?.cancel().catch(() => {});
+      const kind = /** @type {any} */ (error).kind || 'away';
       if (kind === 'usage') last = '';
       // A stopped partition or a full quota of streams does not end soon.
       if (kind !== 'away' && kind !== 'unavailable') { report('polling'); await sleep(30000, signal); continue; }
@@ -71,7 +70,7 @@ async function follow(signal, each, report) {
   }
 }
 
-/** A name that differs by token, so that a tab never hears of runs that its own token does not show. */
+/** A name that differs by token: a tab hears of its own token's runs only. */
 async function channelOf(text) {
   const bytes = new Uint8Array(await crypto.subtle.digest('SHA-256', new TextEncoder().encode(text)));
   return 'runlog-news-' + [...bytes.slice(0, 8)].map((byte) => byte.toString(16).padStart(2, '0')).join('');

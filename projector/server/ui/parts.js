@@ -3,7 +3,7 @@ import { h } from './vendor/preact.js';
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from './vendor/hooks.js';
 import { signal } from './vendor/signals.js';
 import htm from './vendor/htm.js';
-import { brief, Exact, write as json } from './exact.js';
+import { brief, Exact, visible, write as json } from './exact.js';
 import { hiding } from './fold.js';
 import { go, write } from './route.js';
 import { allows, asksForToken } from './session.js';
@@ -81,7 +81,7 @@ export function Members({ value, label, isMasked = false }) {
   const names = value && typeof value === 'object' && !Array.isArray(value) && !(value instanceof Exact) ? Object.keys(value) : [];
   if (!names.length || names.length > 40) return html`<${Code} value=${value} label=${label} />`;
   const isLong = (item) => item && typeof item === 'object' && !(item instanceof Exact) && brief(item).length > 60;
-  return html`<dl class="members" aria-label=${label}>${names.map((name) => html`<div key=${name}><dt><bdi>${name}</bdi></dt>
+  return html`<dl class="members" aria-label=${label}>${names.map((name) => html`<div key=${name}><dt><bdi>${visible(name)}</bdi></dt>
     <dd dir="auto">${(isMasked && hidden(value[name])) || (isLong(value[name]) ? html`<${Code} value=${value[name]} label=${name} />` : html`<${Long} text=${brief(value[name])} />`)}</dd></div>`)}</dl>`;
 }
 
@@ -113,17 +113,22 @@ export const Segments = ({ label, value, options, onChange }) => html`<div class
 const NO_ANSWER = { answer: null, problem: null, at: 0, isDone: false };
 
 /**
- * Loads an answer, again whenever `inputs` change or `reload` is called. The last answer stays while the next one is loaded.
- * `load` may show a part of the first answer before the whole.
+ * Loads an answer, whose last one stays meanwhile. `load` may show a part of the first answer.
  * @param {(signal: AbortSignal, show: (part: any) => void) => Promise<any>} load
  */
 export function useAnswer(load, inputs) {
   const [state, setState] = useState(/** @type {any} */ (NO_ANSWER));
   const ask = useRef(/** @type {AbortController | null} */ (null));
   const timer = useRef(0);
+  const begun = useRef(0);
+  const again = useRef(false);
   const reload = useCallback(() => {
+    // A busy log must not abort each answer.
+    if (ask.current && performance.now() - begun.current < 30000) { again.current = true; return; }
     ask.current?.abort();
     clearTimeout(timer.current);
+    again.current = false;
+    begun.current = performance.now();
     const mine = ask.current = new AbortController();
     const show = (answer, isDone) => setState((last) => (mine.signal.aborted || (last.isDone && !isDone) ? last : { answer, problem: null, at: performance.now(), isDone }));
     load(mine.signal, (part) => show(part, false)).then(
@@ -133,13 +138,16 @@ export function useAnswer(load, inputs) {
         setState((last) => ({ ...last, problem }));
         if (['away', 'unavailable', 'stale', 'overloaded'].includes(problem.kind)) timer.current = setTimeout(reload, (problem.retryAfter || 3) * 1000);
       },
-    );
+    ).then(() => {
+      if (ask.current !== mine) return;
+      ask.current = null;
+      if (again.current) reload();
+    });
   }, inputs);
-  // Before the first paint, since a request takes as long as a frame.
   useLayoutEffect(() => {
     setState(NO_ANSWER);
     reload();
-    return () => { ask.current?.abort(); clearTimeout(timer.current); };
+    return () => { ask.current?.abort(); ask.current = null; clearTimeout(timer.current); };
   }, [reload]);
   return { ...state, reload };
 }
@@ -159,10 +167,9 @@ export function useThrottle(act, millis) {
 export const now = signal(performance.now());
 if (typeof document !== 'undefined') setInterval(() => { if (!document.hidden) now.value = performance.now(); }, 1000);
 
-/** The age of an item of an answer that arrived at `at`. @param {number | null | undefined} age @param {number} at */
+/** @param {number | null | undefined} age @param {number} at */
 export const aged = (age, at) => (age === null || age === undefined ? null : age + Math.max(0, now.value - at));
 
-/** A list of which only the visible rows are in the document. All rows have one height. */
 export function Rows({ items, height, render, label, current, onEnd, foot, role = 'list', head, rowClass }) {
   const box = useRef(/** @type {any} */ (null));
   const [seen, setSeen] = useState({ top: 0, tall: 800 });
@@ -193,9 +200,8 @@ export function Rows({ items, height, render, label, current, onEnd, foot, role 
       html`<div class=${'rows-one' + (rowClass ? ' ' + rowClass(item, first + at) : '')} key=${item.key} role=${row} aria-setsize=${row === 'listitem' ? items.length : undefined} aria-posinset=${row === 'listitem' ? first + at + 1 : undefined} aria-rowindex=${row === 'row' ? first + at + 2 : undefined} style=${{ top: (first + at) * height + 'px', height: height + 'px' }}>${render(item, first + at)}</div>`)}</div>${foot}</div>`;
 }
 
-/** Handles keys of a view while no field has the focus and no dialog is open. @param {Record<string, () => void>} keys */
+/** @param {Record<string, () => void>} keys */
 export function useKeys(keys) {
-  // Set as the view is drawn, so that two fast keys act on the newest state.
   const latest = useRef(keys);
   latest.current = keys;
   useEffect(() => {

@@ -11,18 +11,16 @@ import { Answer, Outcome } from './decide.js';
 import { Slider, Waterfall } from './waterfall.js';
 import * as words from './words.js';
 
-/** Records of a request, and the most that are loaded: the newest ones. */
 const PAGE = 1000;
 const RECORDS_MAX = 12000;
-/** Runs up to this length keep the content of their records; others ask for a record's content when it is chosen. */
+/** Longer runs ask for a record's content when it is chosen. */
 const KEPT_MAX = 500;
 
 /** @type {Record<string, string>} */
 const TONES = { open: 'blue', completed: 'green', failed: 'red', cancelled: 'grey' };
 const KINDS = [['', 'All'], ['turn', 'Turns'], ['call', 'Calls'], ['checkpoint', 'Checkpoints'], ['claim', 'Takeovers']];
 
-/** Reads the run's records from the beginning, whose first page is `first`. Of a very long run, reads the newest records, or the
- * records up to `at`. Calls `each` after every page. */
+/** Of a very long run, reads the newest records, or those up to `at`. */
 async function readRecords(id, head, first, at, signal, each) {
   const isLong = head.records > RECORDS_MAX;
   const query = { limit: PAGE, consistency: 'eventual', ...(isLong ? { order: 'desc', as_of: at || undefined } : {}) };
@@ -85,7 +83,6 @@ function useRecords(id) {
 
 function Resume({ id, place, isHead }) {
   const [asked, setAsked] = useState(place);
-  // Dragging asks for the last position only.
   useEffect(() => { const timer = setTimeout(() => setAsked(place), 120); return () => clearTimeout(timer); }, [place]);
   const may = allows('read_content');
   const { answer, problem } = useAnswer((signal) => (may ? get(pathOf(id) + '/recovery', { as_of: isHead ? undefined : asked, content: false, limit: 200 }, signal).then((recovery) => ({ recovery, key: isHead ? '' : asked })) : Promise.resolve(null)), [id, asked, isHead, may]);
@@ -104,13 +101,13 @@ function Resume({ id, place, isHead }) {
     <li class="good"><b>${checkpoint ? html`Starts at <bdi>${words.shorten(checkpoint.checkpoint_id, 30)}</bdi>` : 'Starts at the beginning'}</b><span>${checkpoint ? words.plural(after, 'record') + ' after it' : 'No checkpoint; ' + words.plural(after, 'record')}</span></li>
     <li class=${completed.length ? 'good' : ''}><b>${calls}</b>${completed.length ? html`<span>${[...new Set(completed.map((each) => each.tool_name))].slice(0, 5).join(', ')}</span>` : null}</li>
     ${pending.slice(0, 20).map((each) => (each.class === 'retry_safe'
-      ? html`<li class="again" key=${each.id}><b><code>${each.tool_name}</code> runs again</b><span>${each.idempotency_key || each.dedupe_key ? html`with the key <bdi class="mono">${words.shorten(each.idempotency_key || each.dedupe_key, 30)}</bdi>` : 'somebody decided that it did not happen'}</span></li>`
-      : html`<li class="wait" key=${each.id}><b><code>${each.tool_name}</code> ${each.state === 'running' ? 'is running' : 'may have happened'}</b><span>${each.state === 'running' ? 'Its process still has the run' : each.evidence.length ? words.plural(each.evidence.length, 'late result') : 'No result, no key'}</span>${isHead && each.state !== 'running' ? html`<${Link} class="button primary" to=${{ view: 'decisions', query: { run: id, kind: each.kind, effect: each.id } }}>Decide<//>` : null}</li>`))}
+      ? html`<li class="again" key=${each.id}><b><code>${words.shorten(each.tool_name)}</code> runs again</b><span>${each.idempotency_key || each.dedupe_key ? html`with the key <bdi class="mono">${words.shorten(each.idempotency_key || each.dedupe_key, 30)}</bdi>` : 'somebody decided that it did not happen'}</span></li>`
+      : html`<li class="wait" key=${each.id}><b><code>${words.shorten(each.tool_name)}</code> ${each.state === 'running' ? 'is running' : 'may have happened'}</b><span>${each.state === 'running' ? 'Its process still has the run' : each.evidence.length ? words.plural(each.evidence.length, 'late result') : 'No result, no key'}</span>${isHead && each.state !== 'running' ? html`<${Link} class="button primary" to=${{ view: 'decisions', query: { run: id, kind: each.kind, effect: each.id } }}>Decide<//>` : null}</li>`))}
     ${pending.length > 20 ? html`<li><span>and ${words.count(pending.length - 20)} more</span></li>` : null}
   </ul></section>`;
 }
 
-/** Reads a record with its content. @param {string} id @param {boolean} raw @param {AbortSignal} signal */
+/** @param {string} id @param {boolean} raw @param {AbortSignal} signal */
 async function readLine(id, each, raw, signal) {
   if (each.line && !raw) return each.line;
   const limit = each.batchIndex ? PAGE : 64;
@@ -148,7 +145,7 @@ function Content({ id, row, first, last, raw }) {
   switch (row.kind) {
     case 'call': return html`<h3>Arguments</h3>${payload.arguments === null || payload.arguments === undefined ? html`<p class="quiet">None</p>` : html`<${Members} value=${payload.arguments} label="Arguments" />`}
       <h3>${row.status === 'failed' ? 'Failure' : 'Result'}</h3>${last !== first ? (last.payload_type === 'effect_resolution' ? html`<${Decision} payload=${last.payload} isRaw=${raw} />${last.payload.decision === 'adopt' ? html`<${Answer} id=${id} call=${first.record_id} at=${words.place(row.last)} title="The agent gets" />` : null}` : html`<${Outcome} payload=${last.payload} call=${first.record_id} isRaw=${raw} label="Result" />`) : html`<p class="amber-text">None at this position</p>`}`;
-    case 'turn': return html`<div class="bubble" dir="auto">${(!raw && hidden(payload.content)) || (typeof payload.content === 'string' ? payload.content : brief(payload.content ?? ''))}</div>`;
+    case 'turn': return html`<div class="bubble" dir="auto">${(!raw && hidden(payload.content)) || brief(payload.content ?? '')}</div>`;
     case 'decision': return html`<${Decision} payload=${payload} principal=${first} isRaw=${raw} />`;
     case 'checkpoint': return html`<dl class="facts tall"><div><dt>Covers</dt><dd>up to number ${payload.covers_journal_seq ?? '–'}</dd></div><div><dt>Messages here</dt><dd>${Array.isArray(payload.messages) ? payload.messages.length : '–'}</dd></div></dl><${Code} value=${payload} label="Checkpoint" />`;
     default: return html`<${Members} value=${payload} label="Content" isMasked=${!raw} />`;
@@ -156,7 +153,7 @@ function Content({ id, row, first, last, raw }) {
 }
 
 const Decision = ({ payload, principal, isRaw }) => html`<dl class="facts tall"><div><dt>Decided</dt><dd>${words.DECIDED[payload.decision] || payload.decision}</dd></div>
-  <div><dt>By</dt><dd><bdi>${payload.who}</bdi>${principal?.principal ? html` <span class="quiet">as <bdi>${principal.principal}</bdi>${principal.principal_verified ? ', verified' : ', not verified'}</span>` : null}</dd></div><div><dt>Because</dt><dd dir="auto">${payload.why}</dd></div></dl>${payload.decision === 'done' ? html`<${Outcome} payload=${payload} isRaw=${isRaw} label="Result" />` : null}`;
+  <div><dt>By</dt><dd><bdi>${brief(payload.who)}</bdi>${principal?.principal ? html` <span class="quiet">as <bdi>${principal.principal}</bdi>${principal.principal_verified ? ', verified' : ', not verified'}</span>` : null}</dd></div><div><dt>Because</dt><dd dir="auto">${brief(payload.why)}</dd></div></dl>${payload.decision === 'done' ? html`<${Outcome} payload=${payload} isRaw=${isRaw} label="Result" />` : null}`;
 
 export function Run({ id }) {
   const { query } = route.value;

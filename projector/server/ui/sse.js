@@ -2,9 +2,14 @@
 
 /** @typedef {{ id: string | null, event: string, data: string }} Message */
 
+/** The most characters of a message. */
+const MAX = 4 << 20;
+
 /** Returns a function that takes the next piece of the stream and returns the messages that it completes. */
 export function parser() {
   let rest = '';
+  let from = 0;
+  let size = 0;
   /** @type {string[]} */
   let lines = [];
   /** @param {string} piece @returns {Message[]} */
@@ -12,15 +17,24 @@ export function parser() {
     /** @type {Message[]} */
     const messages = [];
     rest += piece;
+    const ends = /\r\n|\n|\r/g;
+    let begin = 0;
     for (;;) {
-      const end = rest.search(/\r\n|\n|\r/);
+      ends.lastIndex = from;
+      const end = ends.exec(rest);
       // A CR at the end of a piece may be half of a line end.
-      if (end < 0 || (rest[end] === '\r' && end === rest.length - 1)) return messages;
-      const line = rest.slice(0, end);
-      rest = rest.slice(end + (rest.startsWith('\r\n', end) ? 2 : 1));
-      if (line) { lines.push(line); continue; }
+      if (!end || (end[0] === '\r' && ends.lastIndex === rest.length)) {
+        from = (end ? end.index : rest.length) - begin;
+        rest = rest.slice(begin);
+        if (size + rest.length > MAX) throw Object.assign(new Error('a message is too long'), { kind: 'usage' });
+        return messages;
+      }
+      const line = rest.slice(begin, end.index);
+      begin = from = ends.lastIndex;
+      if (line) { lines.push(line); size += line.length; continue; }
       const message = read(lines);
       lines = [];
+      size = 0;
       if (message) messages.push(message);
     }
   };

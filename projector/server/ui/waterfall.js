@@ -38,7 +38,6 @@ export function Slider({ entries, bands, at, onChange, refused }) {
     const colours = {};
     const colour = (kind) => (colours[kind] ??= probe(current, '--k-' + kind) || style.color);
     const tick = Math.max(1, Math.min(3, (width / Math.max(1, entries.length)) * 0.5));
-    // Of the records that share a pixel, the one with the tallest tick is drawn.
     const drawn = new Map();
     for (const each of entries) {
       const x = Math.round(part(each.index) * (width - tick));

@@ -1,4 +1,5 @@
 // @ts-check
+import { visible } from './exact.js';
 
 /** The four decisions, in the order of the form. `keyed`: what follows if the call has an idempotency key. */
 export const CHOICES = [
@@ -50,7 +51,7 @@ const PROBLEMS = {
   unavailable: ['The server cannot answer now', 'The page asks again.'],
   not_found: ['The journal has no such thing', 'The address may be wrong, or your token may not show it.'],
   missing_content: ['Content is missing', 'It must be restored in the content store.'],
-  unlisted: ['The list is too long', 'The page cannot say whether the effect has an end.'],
+  unlisted: ['The page did not find the effect', 'The list is too long, or the effect changed. Open its run.'],
   away: ['The server does not answer', 'The page asks again every few seconds.'],
 };
 /** @param {{ kind?: string }} problem @returns {[string, string]} */
@@ -114,8 +115,8 @@ export const place = ({ partition, offset }) => partition + ':' + offset;
 
 /** A long id with its middle left out. @param {string} text @param {number} [most] */
 export function shorten(text, most = 48) {
-  const letters = [...text];
-  if (letters.length <= most) return text;
+  const letters = [...visible(text)];
+  if (letters.length <= most) return letters.join('');
   const end = Math.floor(most / 3);
   return letters.slice(0, most - end - 1).join('') + '…' + letters.slice(-end).join('');
 }

@@ -163,6 +163,7 @@ test('the way of a decision: killed agent, late result, refusal in words, read a
   await page.getByRole('button', { name: /^decision/ }).click();
   await page.locator('.detail').getByText('mara').waitFor();
   await page.getByRole('button', { name: /^issue_refund/ }).click();
+  await page.getByRole('button', { name: 'Show the answer' }).click();
   await page.locator('.detail').getByText('"RF-20932"').waitFor();
   await page.screenshot({ path: join(SHOTS, 'walk-4-run.png') });
   await visit.end();
@@ -190,6 +191,32 @@ test('to allow a call again needs the name of its tool, and against evidence its
   await page.getByText('Decided: it did not happen', { exact: true }).waitFor();
   const { pending } = await journal.get('/v1/runs/support%2Frefund-77/recovery');
   assert.equal(pending[0].class, 'retry_safe');
+  await visit.end();
+});
+
+test('a choice about another state is cleared, and its texts stay', async () => {
+  const { first } = await killedRefund(journal, 'drafts/refund-1', { order: '1' });
+  await killedRefund(journal, 'drafts/refund-2', { order: '2' });
+  const visit = await Visit.begin();
+  const page = await visit.open('/ui/decisions?prefix=drafts/&run=drafts/refund-1&effect=refund-3');
+  const chosen = page.getByRole('radio', { name: 'Nobody can find out' });
+  await chosen.check();
+  await page.getByLabel('How do you know?').fill('I asked on Monday');
+  await page.getByLabel('Your name').fill('mara');
+  await page.locator('.item', { hasText: 'drafts/refund-2' }).click();
+  await page.waitForURL(/run=drafts%2Frefund-2/);
+  await page.waitForSelector('.choices');
+  await first.result('refund-3', { masked: 'my own text' });
+  await page.locator('.item', { hasText: '1 late result' }).click();
+  await page.getByText('You chose before this state.').waitFor();
+  assert.match(await page.locator('.pane-decision .late').innerText(), /"masked": "my own text"/, 'content that imitates a mask is shown');
+  assert.equal(await page.getByRole('radio', { checked: true }).count(), 0);
+  await isAccessible(page, 'a draft about another state');
+  await chosen.check();
+  assert.equal(await page.getByText('You chose before this state.').count(), 0);
+  assert.equal(await page.getByLabel('How do you know?').inputValue(), 'I asked on Monday');
+  await page.getByRole('button', { name: 'Count the call as failed' }).click();
+  await page.getByText('Decided: nobody can find out', { exact: true }).waitFor();
   await visit.end();
 });
 

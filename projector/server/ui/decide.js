@@ -178,9 +178,13 @@ function Ended({ effect }) {
     <p class="notice quiet"><span>The effect may have happened twice, or although the call failed. Compare with the receiver. Nothing is left to decide: the agent keeps its answer.</span></p></section>`;
 }
 
-export function Answer({ id, call, title, at }) {
-  const { answer } = useAnswer((signal) => (allows('read_content') ? get(run(id) + '/calls/' + encodeURIComponent(call), { as_of: at }, signal) : Promise.resolve(null)), [id, call, at]);
-  if (!answer) return null;
+/** An answer is unmasked, so a click asks for it, unless its reader just decided about the call. */
+export function Answer({ id, call, title, at, isAsked = false }) {
+  const [wants, setWants] = useState(isAsked);
+  const may = allows('read_content');
+  const { answer, problem } = useAnswer((signal) => (may && wants ? get(run(id) + '/calls/' + encodeURIComponent(call), { as_of: at }, signal) : Promise.resolve(null)), [id, call, at, wants]);
+  if (!may) return null;
+  if (!answer) return html`<h3>${title}</h3>${wants ? html`<${Trouble} problem=${problem} />` : html`<button type="button" class="text" title="The audit log records this" onClick=${() => setWants(true)}>Show the answer</button>`}`;
   const { error, result } = answer;
   return html`<h3>${title}</h3><${Outcome} payload=${error ? { error_kind: error.kind, error_message: error.message } : { result }} label=${title} call=${call} isRaw=${true} />`;
 }
@@ -192,7 +196,7 @@ function Decided({ effect, made, next }) {
   useEffect(() => box.current?.focus(), []);
   return html`<div class="decided" role="status" tabindex="-1" ref=${box}><header><${Icon} name="check" /><div><b>Decided: ${title[0].toLowerCase() + title.slice(1)}</b>
     <span class="quiet">In the log at <${Link} to=${{ run: effect.run_id, query: { at: words.place(position) } }} class="mono at">${words.place(position)}<//>. The run may continue.</span></div></header>
-    ${made.decision === 'not_done' ? html`<p>The next process that has the run may call <code>${words.shorten(effect.tool_name)}</code> again.</p>` : html`<${Answer} id=${effect.run_id} call=${effect.id} title="The agent gets" />`}
+    ${made.decision === 'not_done' ? html`<p>The next process that has the run may call <code>${words.shorten(effect.tool_name)}</code> again.</p>` : html`<${Answer} id=${effect.run_id} call=${effect.id} title="The agent gets" isAsked=${true} />`}
     <div class="buttons">${next ? html`<button type="button" class="primary" onClick=${() => change({ run: next.run_id, kind: next.kind, effect: next.id })}>Next: <bdi>${words.shorten(next.tool_name, 28)}</bdi></button>` : null}<${Link} class="button" to=${{ run: effect.run_id, query: {} }}>Open the run<//></div></div>`;
 }
 

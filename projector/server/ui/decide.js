@@ -39,7 +39,7 @@ async function readAll(effect, signal, hasEnded) {
   return { seen, story };
 }
 
-const concealed = (payload) => payload && (hidden(payload) || hidden(payload.result) || hidden(payload.error_message));
+const concealed = (payload) => payload && (payload.type === 'stored_payload' ? 'In the content store' : hidden(payload) || hidden(payload.result) || hidden(payload.error_message));
 
 export function Outcome({ payload, label, call = payload?.request_record_id, isRaw = false }) {
   if (!payload) return html`<${Masked} why="Not shown" />`;
@@ -59,7 +59,7 @@ function Late({ evidence, isOnly, effect }) {
     setRaw(pending.find((each) => each.kind === effect.kind && each.id === effect.id)?.evidence.find(isSame) || { problem: { kind: 'unlisted' } }), (problem) => setRaw({ problem }));
   return html`<article class="late"><header><b>A late result says that it ${ended(evidence)}</b>${evidence.adoptable && !isOnly ? html`<${Badge} tone="violet">the one to adopt<//>` : null}</header>
     <${Outcome} payload=${raw?.payload || evidence.payload} label="The late result" call=${effect.id} isRaw=${!!raw?.payload} />
-    ${allows('read_content') && effect.state && !raw?.payload && concealed(evidence.payload) ? html`<button type="button" class="text" title="The audit log records this" onClick=${load}>Show the masked content</button>` : null}<${Trouble} problem=${raw?.problem} />
+    ${allows('read_content') && effect.state && !raw?.payload && concealed(evidence.payload) ? html`<button type="button" class="text" title="The audit log records this" onClick=${load}>Show the content</button>` : null}<${Trouble} problem=${raw?.problem} />
     <footer>Arrived ${words.moment(evidence.logged_at)} UTC from ${words.process(evidence.epoch)}, when ${words.reason(evidence.reason)}. <bdi>${words.shorten(evidence.record_id, 40)}</bdi>, <span class="mono">${words.place(evidence.position)}</span></footer></article>`;
 }
 

@@ -74,7 +74,7 @@ export function entry(line, index, keepsLine) {
     loop_checkpoint: content.checkpoint_seq, tool_call_attempt: content.attempt }[/** @type {string} */ (type)];
   return {
     index, id: line.record_id, type, partition: position.partition, offset: position.offset, batchIndex: position.index || 0, seq: line.journal_seq, epoch: line.epoch,
-    time: Date.parse(stamp), stamp, text, call: content.request_record_id || '', status: String(name ?? content.decision ?? ''), cursor: line.cursor, line: keepsLine && JSON.stringify(payload ?? null).length < 20000 ? line : null,
+    time: Date.parse(stamp), stamp, text, call: content.request_record_id || '', status: visible(String(name ?? content.decision ?? '')), cursor: line.cursor, line: keepsLine && JSON.stringify(payload ?? null).length < 20000 ? line : null,
     ...(type === 'effect_resolution' ? { decision: content.decision } : {}),
   };
 }

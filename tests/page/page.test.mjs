@@ -220,6 +220,46 @@ test('a choice about another state is cleared, and its texts stay', async () => 
   await visit.end();
 });
 
+test('masked evidence is read when somebody asks for it', async () => {
+  const { first } = await killedRefund(journal, 'masked/refund-1', { order: '1' });
+  await first.append(first.record('refund-3-result', { type: 'tool_call_completed', request_record_id: 'refund-3', result: { refund: 'RF-77001' } }, { privacy: 'sensitive' }));
+  const visit = await Visit.begin();
+  let unmasked = 0;
+  visit.context.on('request', (request) => { unmasked += /\/recovery|\/calls\/|raw=true/.test(request.url()); });
+  const page = await visit.open('/ui/decisions?prefix=masked/');
+  await page.locator('.pane-decision').getByText('Masked, since its privacy class is sensitive').waitFor();
+  assert.equal(unmasked, 0);
+  await page.getByRole('button', { name: 'Show the content' }).click();
+  await page.locator('.pane-decision .late').getByText('"RF-77001"').waitFor();
+  assert.equal(unmasked, 1);
+  await isAccessible(page, 'evidence that was unmasked');
+  await visit.end();
+});
+
+test('nobody decides in a browser that rounds numbers, and another token clears the forms', async () => {
+  await killedRefund(journal, 'rounds/refund-1', { order: '1' });
+  const visit = await Visit.begin({ expected: ['401'] });
+  const page = await visit.open('/ui/decisions?prefix=rounds/');
+  await page.getByRole('radio', { name: 'Nobody can find out' }).check();
+  await page.getByLabel('How do you know?').fill('a secret of the first person');
+  await page.evaluate(() => localStorage.setItem('runlog.who', 'the first person'));
+  await page.getByRole('button', { name: 'Token' }).click();
+  await page.getByLabel('Token or JWT').fill('another');
+  await page.getByRole('button', { name: 'Use this token' }).click();
+  await page.getByRole('dialog').waitFor({ state: 'detached' });
+  await page.getByRole('radio', { name: 'Nobody can find out' }).check();
+  assert.equal(await page.getByLabel('How do you know?').inputValue(), '');
+  assert.equal(await page.getByLabel('Your name').inputValue(), '');
+  await visit.end();
+  const old = await Visit.begin();
+  await old.context.addInitScript(() => { const { parse } = JSON; JSON.parse = (text, each) => parse(text, each && ((key, value) => each(key, value))); });
+  const rounded = await old.open('/ui/decisions?prefix=rounds/');
+  await rounded.getByText('This browser rounds numbers.').waitFor();
+  assert.ok(await rounded.getByRole('radio', { name: 'Nobody can find out' }).isDisabled());
+  await isAccessible(rounded, 'a browser that rounds numbers');
+  await old.end();
+});
+
 test('a result is recorded digit by digit, and a keyed call says what its key does', async () => {
   await killedRefund(journal, 'support/refund-78', { order: '78' });
   await killedRefund(journal, 'support/keyed-79', { order: '79', key: 'refund-79' });
@@ -238,6 +278,23 @@ test('a result is recorded digit by digit, and a keyed call says what its key do
   await page.goto('/ui/decisions?show=safe&prefix=support/keyed-79');
   await page.getByText('A receiver that knows the key does it once.').waitFor();
   await page.getByText('No decision is needed').waitFor();
+  await visit.end();
+});
+
+test('a log that is busier than the answers does not starve the list', async () => {
+  const writer = await journal.claim('busy/run', 'worker-1');
+  await writer.request('busy-0', 'count', { nth: 0 });
+  const visit = await Visit.begin();
+  const page = await visit.open('/ui/decisions?show=running&prefix=busy/');
+  await page.waitForSelector('.item');
+  await page.locator('.foot', { hasText: 'live' }).waitFor();
+  await page.route('**/v1/effects?**', async (route) => { await new Promise((done) => setTimeout(done, 2000)); await route.continue().catch(() => {}); });
+  let isOver = false;
+  const work = (async () => { for (let nth = 1; !isOver && nth < 100; nth++) { await writer.request(`busy-${nth}`, 'count', { nth }); await page.waitForTimeout(200); } })();
+  await page.waitForFunction(() => document.querySelectorAll('.item').length > 1, null, { timeout: 10000 });
+  isOver = true;
+  await work;
+  await page.unrouteAll({ behavior: 'ignoreErrors' });
   await visit.end();
 });
 

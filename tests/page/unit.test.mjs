@@ -126,7 +126,7 @@ test('every decision says what follows', () => {
 
 test('only the exact forms of the server hide content', () => {
   assert.deepEqual([{ masked: 'secret' }, { dropped: { partition: 0, offset: 3, index: 0 } }, { unreadable: 'deep' }].map(hiding), ['masked', 'dropped', 'unreadable']);
-  for (const content of [{ masked: 'my own text' }, { masked: {} }, { dropped: 'all goods' }, { dropped: {} }, { unreadable: { iban: 'x' } }, { masked: 'secret', more: 1 }, {}, [], ['secret'], 'masked', null, 3]) {
+  for (const content of [{ masked: 'my own text' }, { masked: {} }, { dropped: 'all goods' }, { dropped: {} }, { unreadable: { iban: 'x' } }, { masked: 'secret', more: 1 }, { constructor: 'x' }, { toString: 1 }, {}, [], ['secret'], 'masked', null, 3]) {
     assert.equal(hiding(content), '', JSON.stringify(content));
   }
 });
@@ -160,6 +160,8 @@ test('an effect has an end only if the whole list lacks it', () => {
   assert.equal(find({ items: [{ ...effect, run_id: 'ab' }], more: null }, effect), null);
   assert.throws(() => find({ items: [], more: 'cursor' }, effect), /cannot be found among the first 0/);
   assert.equal(find({ items: [effect], more: 'cursor' }, effect).isTwin, false);
+  assert.throws(() => find({ items: [], more: null, last: { unavailable_partitions: [3] } }, effect), { kind: 'unlisted' });
+  assert.equal(find({ items: [], more: null, last: { unavailable_partitions: [] } }, effect), null);
 });
 
 test('an effect of another kind with the same id is another effect', () => {

@@ -14,7 +14,7 @@ export function hiding(value) {
   const [name, more] = value && typeof value === 'object' ? Object.keys(value) : [];
   const why = value?.[name];
   return !more && { masked: ['public', 'internal', 'content_refs_only', 'sensitive', 'secret'].includes(why), unreadable: typeof why === 'string',
-    dropped: Number.isInteger(why?.partition) && Number.isInteger(why.offset) }[name] ? name : '';
+    dropped: Number.isInteger(why?.partition) && Number.isInteger(why.offset) }[name] === true ? name : '';
 }
 
 const masked = (value) => ({ masked: 'masked', dropped: 'deleted', unreadable: 'not shown' }[hiding(value)] || '');
@@ -36,9 +36,9 @@ export const happened = ({ status }) => ['completed', 'deduped', 'result_rewritt
 export const ended = (each) => (happened(each) ? 'happened' : each.status === 'failed' ? 'failed' : 'ended as ' + each.status.replace(/_/g, ' '));
 
 /** Finds an effect in a page list. Null: the whole list lacks it. */
-export function find({ items, more }, effect) {
+export function find({ items, more, last }, effect) {
   const found = items.find((each) => keyOf(each) === keyOf(effect));
-  if (!found && more) throw Object.assign(new Error('The effect cannot be found among the first ' + words.count(items.length) + '.'), { kind: 'unlisted' });
+  if (!found && (more || last?.unavailable_partitions?.length)) throw Object.assign(new Error('The effect cannot be found among the first ' + words.plural(items.length, 'effect') + '.'), { kind: 'unlisted' });
   return found ? { ...found, isTwin: items.filter(({ run_id: run, id }) => run === effect.run_id && id === effect.id).length > 1 } : null;
 }
 

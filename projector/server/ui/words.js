@@ -51,7 +51,7 @@ const PROBLEMS = {
   unavailable: ['The server cannot answer now', 'The page asks again.'],
   not_found: ['The journal has no such thing', 'The address may be wrong, or your token may not show it.'],
   missing_content: ['Content is missing', 'It must be restored in the content store.'],
-  unlisted: ['The page did not find the effect', 'The list is too long, or the effect changed. Open its run.'],
+  unlisted: ['The page did not find the effect', 'The list is too long, lacks a partition, or the effect changed. Open its run.'],
   away: ['The server does not answer', 'The page asks again every few seconds.'],
 };
 /** @param {{ kind?: string }} problem @returns {[string, string]} */

@@ -127,6 +127,10 @@ pub struct Config {
     /// Called at the points in [`failpoint`], so that a test can stop this process or let another process run first. It blocks
     /// the calling operation. Default does nothing.
     pub failpoints: fn(&'static str),
+    /// The highest `journal_seq` that a checkpoint covers if the covered calls are listed. If it covers more, a call with a key is
+    /// looked up alone. Default 1000: one page.
+    #[doc(hidden)]
+    pub covered_list_max: u64,
     /// Replaces TCP for HTTP requests. Default none.
     #[doc(hidden)]
     pub http: Option<HttpSender>,
@@ -248,6 +252,7 @@ impl Config {
             meter: None,
             traceparent: || None,
             failpoints: |_| {},
+            covered_list_max: 1000,
             http: None,
             log: None,
         }

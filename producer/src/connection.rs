@@ -107,8 +107,7 @@ impl Runlog {
     ///
     /// Errors: `Internal` if the run exists on one page and not on the next.
     pub async fn recovery(&self, id: impl TryInto<RunId, Error: Into<Illegal>>) -> Result<Option<Recovery>, Error> {
-        let query = RecoveryQuery { from_start: false, content: true };
-        self.transport.whole_recovery(valid(id)?.borrow(), query).await
+        self.transport.whole_recovery(valid(id)?.borrow(), RecoveryQuery::WHOLE).await
     }
 
     /// A page of up to `limit` (1 to 1000) records of a run, starting at `cursor` (a page's `next_cursor`) or at the first

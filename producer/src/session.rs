@@ -19,7 +19,7 @@ use intents::{Admitted, Intent, Intents, Reply};
 use reopen::Reopened;
 use replay::Replay;
 use runlog_schemas::{
-    answer::{Done, ErrorKind, Position, Recovery},
+    answer::{ErrorKind, Position, Recovery},
     id::RecordId,
     payload::{CheckpointPrune, Payload, RunLifecycle},
     record::JournalRecord,
@@ -75,8 +75,8 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// A session of a run that was claimed, or has ended. The checkpoint of `recovery` may cover calls in `ended`.
-    fn new(appender: RunAppender, allow_unresolved: bool, recovery: &Recovery, ended: &[Done]) -> Self {
+    /// A session of a run that was claimed, or has ended.
+    fn new(appender: RunAppender, allow_unresolved: bool, recovery: &Recovery) -> Self {
         let client = appender.client.clone();
         let calls_max = client.config.calls_max.clamp(1, Semaphore::MAX_PERMITS);
         Self {
@@ -85,7 +85,7 @@ impl Session {
             call_slots: Arc::new(Semaphore::new(calls_max)),
             state: Mutex::new(SessionState {
                 appender,
-                replay: Replay::new(recovery, ended),
+                replay: Replay::new(recovery),
                 checkpoint_base: CheckpointBase::from_recovered(recovery.checkpoint.as_ref()),
                 intents: Intents::default(),
             }),
@@ -251,6 +251,8 @@ impl Session {
             return state.checkpoint_base.position_of(&self.client.config, loop_state).cloned().ok_or(ended);
         }
         self.confirm_base(&mut state).await?;
+        // A process that starts at the run's beginning lists the covered calls whose answers it has not requested.
+        state.find_covered(&None).await?;
         let SessionState { appender, replay, checkpoint_base, .. } = &mut *state;
         let RunClient { config, run_id, .. } = &self.client;
         let id = config.record_id()?;

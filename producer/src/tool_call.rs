@@ -193,6 +193,7 @@ impl<'a> Tool<'a> {
         let client = &session.client;
         let mut guard = session.lock().await?;
         let ended = decision::make_ready(spec, &mut guard).await?;
+        guard.find_covered(&spec.key()).await?;
         let record_id = client.config.record_id()?;
         let step = decision::decide(spec, &mut guard, (request, fingerprint, record_id.clone()), ended).await?;
         let ToIntend { payload, call, attempt, taken, basis } = match step {

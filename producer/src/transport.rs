@@ -210,19 +210,17 @@ impl Transport {
         query!(self, backend => backend.recovery(run_id, query, cursor).await).map_err(|error| error.about_run(run_id))
     }
 
-    /// Reads the run with all its pending effects, and the other content of those pages. `None` for a run without
-    /// records. All pages are needed: a missing pending effect would look as if it had been decided.
+    /// Reads the run's head and all its pending effects. `None` for a run without records. All pages are needed: a missing
+    /// pending effect would look as if it had been decided.
     pub(crate) async fn pending_recovery(&self, run_id: RunId<&str>) -> Result<Option<Recovery>, Error> {
-        let query = RecoveryQuery { from_start: true, content: false };
+        let query = RecoveryQuery::PENDING;
         let Some(mut recovery) = self.recovery(run_id, query, None).await? else { return Ok(None) };
-        // The pages of pending effects come first: once completed calls appear, no pending effect follows.
-        while recovery.completed.is_empty()
-            && let Some(cursor) = recovery.next_cursor.take()
-        {
+        let mut lists_others = has_others(&recovery);
+        while !lists_others && let Some(cursor) = recovery.next_cursor.take() {
             let Some(page) = self.recovery(run_id, query, Some(&cursor)).await? else { return Ok(None) };
             check_page(&recovery, &page)?;
+            lists_others = has_others(&page);
             recovery.pending.extend(page.pending);
-            recovery.completed = page.completed;
             recovery.next_cursor = page.next_cursor;
         }
         Ok(Some(recovery))
@@ -281,6 +279,26 @@ impl Transport {
         let answer = query!(self, backend => backend.call(run_id, id).await);
         answer.map_err(|error| error.about_run(run_id).about_record(id))
     }
+
+    /// The first call of a tool in the log with an idempotency key, at least as of the position `at_least` (inclusive) of the
+    /// run's partition. `None` if there is none. The journal has the feature `call_keys`; a server without it fails with `Usage`.
+    ///
+    /// Not at `latest`: a server that reads from a deposed leader may not know the call. As of a position it fails with `Stale`.
+    pub(crate) async fn call_with_key(
+        &self,
+        run_id: RunId<&str>,
+        call: (&str, &str),
+        at_least: &Position,
+    ) -> Result<Option<Lookup>, Error> {
+        let answer = query!(self, backend => backend.call_with_key(run_id, call, at_least).await);
+        answer.map_err(|error| error.about_run(run_id))
+    }
+}
+
+/// Whether a page lists anything else than pending effects. Pages list these first, so no pending effect follows.
+fn has_others(page: &Recovery) -> bool {
+    let Recovery { completed, approvals, wakes, messages, write_backs, .. } = page;
+    !completed.is_empty() || [approvals, wakes, messages, write_backs].into_iter().any(|open| !open.is_empty())
 }
 
 /// Checks that a page of a recovery is not older than the first page: another server at the same address may read

@@ -3,6 +3,7 @@
 pub mod batches;
 pub mod calls;
 pub mod cancelled_calls;
+pub mod covered_calls;
 pub mod decisions;
 pub mod gate;
 mod held_append;

@@ -39,11 +39,10 @@ pub(crate) async fn open(client: RunClient, options: OpenOptions) -> Result<(Ses
         Some(within) => claim::check_inactive(transport, run_id, within).await?,
         None => None,
     };
-    let before = transport.recovery(run_id, RecoveryQuery { from_start: true, content: false }, None).await?;
+    let before = transport.recovery(run_id, RecoveryQuery::PENDING, None).await?;
     if options.unless_active.is_some() {
         claim::check_unchanged(run_id, seen.as_ref(), before.as_ref())?;
     }
-    let whole = RecoveryQuery { from_start: options.from_start, content: true };
     // A run that has ended is not claimed.
     let claim = if before.as_ref().is_some_and(|before| before.status != RunStatus::Open) {
         None
@@ -55,22 +54,14 @@ pub(crate) async fn open(client: RunClient, options: OpenOptions) -> Result<(Ses
         claim.send(&client).await?;
         Some(claim)
     };
-    let read = async |query| {
-        let now = transport.whole_recovery(run_id, query).await?.ok_or_else(|| run_without_records(run_id))?;
-        match &claim {
-            Some(claim) if !claim.is_held_in(&now) => Err(not_writer(run_id, claim.epoch(), now.epoch)),
-            // Otherwise this handle would act as the run's last writer without a claim.
-            None if now.status == RunStatus::Open => Err(claim::before_its_end(run_id)),
-            _ => Ok(now),
-        }
-    };
-    let recovery = read(whole).await?;
-    // Calls that the checkpoint covers are needed too: a key identifies its call forever, and a process may start
-    // at the run's beginning.
-    let ended = match &recovery.checkpoint {
-        Some(_) => read(RecoveryQuery { from_start: true, content: false }).await?.completed,
-        None => Vec::new(),
-    };
+    let query = RecoveryQuery { from_start: options.from_start, ..RecoveryQuery::WHOLE };
+    let recovery = transport.whole_recovery(run_id, query).await?.ok_or_else(|| run_without_records(run_id))?;
+    match &claim {
+        Some(claim) if !claim.is_held_in(&recovery) => return Err(not_writer(run_id, claim.epoch(), recovery.epoch)),
+        // Otherwise this handle would act as the run's last writer without a claim.
+        None if recovery.status == RunStatus::Open => return Err(claim::before_its_end(run_id)),
+        _ => {}
+    }
     let is_new = claim.is_some() && recovery.next_journal_seq == 1.into();
     // The run may have ended between the read and the claim.
     let state = match &recovery.status {
@@ -79,7 +70,7 @@ pub(crate) async fn open(client: RunClient, options: OpenOptions) -> Result<(Ses
     };
     let claims = Claims::from_first(claim.as_ref());
     let appender = RunAppender::new(client.clone(), Some(&recovery), claims, state);
-    let session = Session::new(appender, options.allow_unresolved, &recovery, &ended);
+    let session = Session::new(appender, options.allow_unresolved, &recovery);
     if is_new {
         session.lifecycle("started").await?;
     }

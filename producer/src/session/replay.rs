@@ -6,13 +6,18 @@
 //!
 //! A request is identified by its record id alone. After a skip, void calls and an applied call can have one
 //! `journal_seq`, which only orders requests.
+//!
+//! The calls that the checkpoint covers are added later, before a call that one of them may answer ([`covered`]).
 
+use covered::Covered;
 use runlog_schemas::{
     answer::{Done, Pending, Recovery},
     id::{Fingerprint, JournalSeq, RecordId},
     judge::Class,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+mod covered;
 
 /// The tool and the idempotency key of a call that has one.
 pub(crate) type CallKey = Option<(String, String)>;
@@ -90,9 +95,7 @@ pub(crate) struct Replay {
     unanswered: BTreeMap<RecordId, JournalSeq>,
     /// Requests that were answered in the busy period `period`, which a message list of that period may lack.
     answered: BTreeMap<RecordId, JournalSeq>,
-    /// Requests without a key that the checkpoint covers and that were not taken yet. Empty if the process resumes at
-    /// the checkpoint. Otherwise the process starts at the run's beginning, and has not received their answers.
-    covered: HashMap<RecordId, JournalSeq>,
+    covered: Covered,
     /// See [`shared`](super::shared).
     period: u64,
     /// Pending requests whose effect may have happened and must not run again before that is decided.
@@ -100,9 +103,8 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    /// Builds the replay from a recovery with all pages merged. The checkpoint may cover calls in `ended`. Covered
-    /// calls with a key always count, the others until [`Replay::resume_at_checkpoint`].
-    pub(crate) fn new(recovery: &Recovery, ended: &[Done]) -> Self {
+    /// Builds the replay from a recovery with all pages merged, without the calls that its checkpoint covers.
+    pub(crate) fn new(recovery: &Recovery) -> Self {
         let mut all: Vec<(JournalSeq, CallKey, RecordedCall)> = Vec::new();
         for done in &recovery.completed {
             all.push((done.journal_seq, done_key(done), RecordedCall::from_done(done)));
@@ -115,22 +117,10 @@ impl Replay {
                 all.push((pending.journal_seq, pending_key(pending), recorded));
             }
         }
-        let uncovered: BTreeSet<RecordId> = all.iter().map(|(.., recorded)| recorded.id.clone()).collect();
-        for done in ended {
-            match done_key(done) {
-                Some(key) => drop(replay.keyed.entry(key).or_insert_with(|| RecordedCall::from_done(done))),
-                None if uncovered.contains(&done.id) => {}
-                None => {
-                    replay.covered.insert(done.id.clone(), done.journal_seq);
-                    all.push((done.journal_seq, None, RecordedCall::from_done(done)));
-                }
-            }
-        }
-        all.sort_by_key(|(journal_seq, ..)| *journal_seq);
+        // Of several requests with one key, an ended one answers: its effect does not run again.
+        all.sort_by_key(|(journal_seq, key, recorded)| (key.is_some() && recorded.pending.is_some(), *journal_seq));
         for (journal_seq, key, recorded) in all {
-            if !replay.covered.contains_key(&recorded.id) {
-                replay.unanswered.insert(recorded.id.clone(), journal_seq);
-            }
+            replay.unanswered.insert(recorded.id.clone(), journal_seq);
             match key {
                 Some(key) => {
                     replay.keyed.entry(key).or_insert(recorded);
@@ -138,6 +128,7 @@ impl Replay {
                 None => replay.keyless.entry(recorded.fingerprint.clone()).or_default().push_back(recorded),
             }
         }
+        replay.covered = Covered::new(recovery, &replay.unanswered);
         replay
     }
 
@@ -148,22 +139,13 @@ impl Replay {
             Some(key) => self.keyed.get(&(tool.to_owned(), key.to_owned())).cloned(),
             None => self.keyless.get_mut(fingerprint.as_str()).and_then(VecDeque::pop_front),
         };
-        if let Some((id, journal_seq)) = recorded.as_ref().and_then(|recorded| self.covered.remove_entry(&recorded.id))
-        {
-            self.unanswered.insert(id, journal_seq);
+        if let Some(taken) = recorded.as_ref().and_then(|recorded| self.covered.keyless.remove_entry(&recorded.id)) {
+            self.unanswered.extend([taken]);
         }
         match recorded {
             None => Decision::New,
             Some(recorded) if recorded.fingerprint != fingerprint => Decision::Conflict(recorded.id),
             Some(recorded) => Decision::Recorded(recorded),
-        }
-    }
-
-    /// Resumes at the checkpoint: from now on, covered requests answer no call without a key.
-    pub(crate) fn resume_at_checkpoint(&mut self) {
-        let covered = std::mem::take(&mut self.covered);
-        if !covered.is_empty() {
-            self.keyless.values_mut().for_each(|queue| queue.retain(|recorded| !covered.contains_key(&recorded.id)));
         }
     }
 
@@ -252,7 +234,7 @@ impl Replay {
     /// Requests whose answer a message list of this busy period may lack, by ascending `journal_seq` and record id.
     pub(crate) fn unanswered(&mut self, period: u64) -> Vec<RecordId> {
         self.begin_period(period);
-        let all = self.unanswered.iter().chain(&self.answered).chain(&self.covered);
+        let all = self.unanswered.iter().chain(&self.answered).chain(&self.covered.keyless);
         let ordered: BTreeSet<_> = all.map(|(id, journal_seq)| (journal_seq, id)).collect();
         ordered.into_iter().map(|(_, id)| id.clone()).collect()
     }

@@ -4,6 +4,7 @@
 use super::{
     appender::RunAppender,
     checkpoint::CheckpointBase,
+    client::RunClient,
     intents::{Ack, Intents},
     numbering::members,
     outbox::{HeldResult, NeverStarted},
@@ -13,9 +14,12 @@ use super::{
     shared,
     writer_state::WriterState,
 };
-use crate::error::{Action, Error};
+use crate::{
+    error::{Action, Error},
+    transport::{request::RecoveryQuery, run_without_records},
+};
 use runlog_schemas::{
-    answer::{ErrorKind, Recovery},
+    answer::{ErrorKind, Feature, Recovery},
     id::{JournalSeq, RecordId},
     judge::{RunStatus, lifecycle},
     payload::{EffectResolution, Payload},
@@ -26,6 +30,9 @@ use std::sync::MutexGuard;
 /// How often a result is sent as evidence before the operation fails. Each earlier try whose answer was lost can take one
 /// number.
 const EVIDENCE_TRIES: u32 = 3;
+
+/// The maximum bytes of a tool and a key that are looked up: proxies limit the length of a URL.
+const KEY_BYTES_MAX: usize = 1024;
 
 /// Guarded by the session's lock: one operation at a time changes it.
 #[derive(Debug)]
@@ -278,6 +285,62 @@ impl SessionState {
         self.replay.adopt(&now, is_busy);
         drop(shared);
         Ok(now)
+    }
+
+    /// Adds the recorded calls that the checkpoint covers and that may answer a call with this key, or a call without one.
+    pub(crate) async fn find_covered(&mut self, key: &CallKey) -> Result<(), Error> {
+        if !self.replay.needs_covered(key) {
+            return Ok(());
+        }
+        let is_settled = match key {
+            // Rare and large: kept out of every operation's future.
+            Some(key) => Box::pin(self.look_up(key)).await?,
+            None => false,
+        };
+        if !is_settled {
+            Box::pin(self.read_covered()).await?;
+        }
+        // Calls may have been dropped meanwhile.
+        self.restore_interrupted();
+        Ok(())
+    }
+
+    /// Looks up a key. Returns whether that settles which recorded call answers; otherwise the list does.
+    async fn look_up(&mut self, key: &(String, String)) -> Result<bool, Error> {
+        let Some(at_least) = self.replay.covered_up_to().filter(|_| self.can_look_up(key)) else { return Ok(false) };
+        let client = &self.appender.client;
+        match client.transport.call_with_key(client.id(), (&key.0, &key.1), at_least).await {
+            Ok(first) if self.replay.add_looked_up(key, first.as_ref()) => Ok(true),
+            Ok(_) => {
+                // The call may be pending, and unknown here. An answer would lack intents in flight.
+                self.drain_intents().await;
+                self.adopt_pending().await?;
+                Ok(false)
+            }
+            // Another server of the connection answered, which lacks the feature.
+            Err(error) if error.kind() == ErrorKind::Usage => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether a lookup costs less than the list, and the journal has it.
+    fn can_look_up(&self, (tool, key): &(String, String)) -> bool {
+        let RunClient { transport, config, .. } = &self.appender.client;
+        let is_long = self.replay.covers().get() > config.covered_list_max;
+        is_long && tool.len() + key.len() <= KEY_BYTES_MAX && transport.has(Feature::CallKeys)
+    }
+
+    /// Adds all calls that the checkpoint covers.
+    async fn read_covered(&mut self) -> Result<(), Error> {
+        // Otherwise later pages would be answers about a past state, which are expensive.
+        self.drain_intents().await;
+        let client = self.appender.client.clone();
+        let now = client.transport.whole_recovery(client.id(), RecoveryQuery::ENDED).await?;
+        let now = now.ok_or_else(|| run_without_records(client.id()))?;
+        self.appender.check_current(&now)?;
+        self.appender.check_not_taken_over(&now)?;
+        self.replay.add_covered(&now.completed);
+        Ok(())
     }
 
     /// Appends a complete record, and waits for its outcome. Its end of the run is the handle's end.

@@ -76,6 +76,11 @@ fn format_position(Position { partition, offset, index, .. }: &Position) -> Stri
     format!("{partition}:{offset}:{index}")
 }
 
+/// Formats the consistency of an answer that includes a position.
+fn at_least_at(Position { partition, offset, .. }: &Position) -> String {
+    format!("at-least={partition}:{offset}")
+}
+
 /// Formats the parameter that requests the outcomes of other records; empty without positions.
 fn also_at(positions: &[Position]) -> String {
     if positions.is_empty() {
@@ -363,10 +368,7 @@ impl Http {
         at_least: Option<&Position>,
     ) -> Result<Option<ReadBack>, Error> {
         let (run, record, deadline) = (segment(&run_id), segment(&record_id), self.deadline.as_millis());
-        let consistency = at_least.map_or_else(
-            || "latest".to_owned(),
-            |position| format!("at-least={}:{}", position.partition, position.offset),
-        );
+        let consistency = at_least.map_or_else(|| "latest".to_owned(), at_least_at);
         let consistency = segment(&consistency);
         let path =
             format!("/v1/runs/{run}/outcome?record_id={record}&consistency={consistency}&deadline_ms={deadline}");
@@ -385,10 +387,11 @@ impl Http {
         cursor: Option<&str>,
     ) -> Result<Option<Recovery>, Error> {
         let mut path = format!(
-            "/v1/runs/{}/recovery?full=true&from_start={}&content={}&limit=1000&deadline_ms={}",
+            "/v1/runs/{}/recovery?full=true&from_start={}&content={}&limit={}&deadline_ms={}",
             segment(&run_id),
             query.from_start,
             query.content,
+            query.limit,
             self.deadline.as_millis()
         );
         if let Some(cursor) = cursor {
@@ -435,5 +438,19 @@ impl Http {
     pub(crate) async fn call(&self, run_id: RunId<&str>, id: RecordId<&str>) -> Result<Lookup, Error> {
         let deadline = self.deadline.as_millis();
         self.get(&format!("/v1/runs/{}/calls/{}?deadline_ms={deadline}", segment(&run_id), segment(&id))).await
+    }
+
+    pub(crate) async fn call_with_key(
+        &self,
+        run_id: RunId<&str>,
+        (tool, key): (&str, &str),
+        at_least: &Position,
+    ) -> Result<Option<Lookup>, Error> {
+        let (run, tool, key) = (segment(&run_id), segment(tool), segment(key));
+        let consistency = at_least_at(at_least);
+        let (consistency, deadline) = (segment(&consistency), self.deadline.as_millis());
+        let path =
+            format!("/v1/runs/{run}/lookup?tool={tool}&key={key}&consistency={consistency}&deadline_ms={deadline}");
+        self.find(&path).await
     }
 }

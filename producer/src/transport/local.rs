@@ -100,8 +100,12 @@ impl Local {
     }
 
     async fn wait_for_latest(&self, run_id: RunId<&str>) -> Result<PartitionId, Error> {
+        self.wait_for(run_id, Consistency::Latest).await
+    }
+
+    async fn wait_for(&self, run_id: RunId<&str>, consistency: Consistency) -> Result<PartitionId, Error> {
         let partition = self.projector.partition_of(run_id);
-        let wait = self.projector.wait(partition, Consistency::Latest, self.deadline);
+        let wait = self.projector.wait(partition, consistency, self.deadline);
         wait.await.map_err(|failed| error(&failed))?;
         Ok(partition)
     }
@@ -137,9 +141,8 @@ impl Local {
     ) -> Result<Option<Recovery>, Error> {
         let partition = self.wait_for_latest(run_id).await?;
         let cursor = query::parse_cursor(cursor).map_err(|failed| error(&failed))?;
-        let RecoveryQuery { from_start, content } = query;
-        let (limit, pending) = (query::LIMIT_MAX, query::recovery::PENDING_MAX);
-        let now = Some(self.projector.log_now());
+        let RecoveryQuery { from_start, content, limit } = query;
+        let (pending, now) = (query::recovery::PENDING_MAX, Some(self.projector.log_now()));
         let ask = query::recovery::Query { full: true, from_start, content, limit, pending, now };
         let (run_id, wait) = (run_id.to_owned(), self.deadline);
         self.query(move |projector| {
@@ -227,5 +230,21 @@ impl Local {
         });
         let none = || Error::new(ErrorKind::NotFound, Action::Operator, format!("run {run_id} has no call {id}"));
         answer.await?.ok_or_else(none)
+    }
+
+    pub(crate) async fn call_with_key(
+        &self,
+        run_id: RunId<&str>,
+        (tool, key): (&str, &str),
+        at_least: &Position,
+    ) -> Result<Option<Lookup>, Error> {
+        let partition = self.wait_for(run_id, Consistency::AtLeast(at_least.partition, at_least.offset)).await?;
+        let (run, wait) = (run_id.to_owned(), self.deadline);
+        let (tool, key) = (tool.to_owned(), key.to_owned());
+        self.query(move |projector| {
+            let (store, contents) = (projector.store(partition), projector.contents(wait));
+            query::lookup::by_key(&store.view(), &contents, projector.place(partition), run.borrow(), (&tool, &key))
+        })
+        .await
     }
 }

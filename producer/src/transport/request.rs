@@ -26,6 +26,9 @@ pub struct RecordFilter {
     pub tag: Option<String>,
 }
 
+/// The largest limit of a page of a recovery.
+pub(crate) const RECOVERY_PAGE: usize = 1000;
+
 /// Selects the form of a recovery.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecoveryQuery {
@@ -33,6 +36,17 @@ pub(crate) struct RecoveryQuery {
     pub(crate) from_start: bool,
     /// Resolves content in the content store.
     pub(crate) content: bool,
+    /// The maximum number of completed calls and open objects of a page, in all.
+    pub(crate) limit: usize,
+}
+
+impl RecoveryQuery {
+    /// The state to resume from.
+    pub(crate) const WHOLE: Self = Self { from_start: false, content: true, limit: RECOVERY_PAGE };
+    /// All calls that have ended, whatever the checkpoint covers.
+    pub(crate) const ENDED: Self = Self { from_start: true, content: false, limit: RECOVERY_PAGE };
+    /// The run's head and its pending effects, which a page lists first and regardless of its limit.
+    pub(crate) const PENDING: Self = Self { from_start: true, content: false, limit: 1 };
 }
 
 /// The event that a server waits for before it answers an append. Other backends answer at the acknowledgement.

@@ -120,7 +120,7 @@ pub mod world;
 pub use stage::Counts;
 
 /// The faults, by their names in the counts. Every hundred seeds contain each of them.
-pub const FAULTS: [&str; 51] = [
+pub const FAULTS: [&str; 52] = [
     "a record of an unknown schema",
     "acknowledgement lost",
     "acknowledgement never came",
@@ -148,6 +148,7 @@ pub const FAULTS: [&str; 51] = [
     "decision without a revision",
     "decision without force",
     "disconnected in mid-request",
+    "key looked up",
     "log truncated at its start",
     "pause",
     "panic after a skip",

@@ -136,6 +136,10 @@ impl Process {
         (config.deadline, config.read_back, config.operation) = (DEADLINE, READ_BACK, OPERATION);
         (config.clock, config.ids) = (ambient::millis, ambient::id);
         config.buffer_records = self.life.buffer;
+        if self.life.id % 2 == 0 {
+            // As in a long run: keys are looked up.
+            config.covered_list_max = 0;
+        }
         (config.calls_max, config.held_bytes_max) = (self.life.calls, self.life.held_bytes);
         config.http = Some(self.network.sender());
         config

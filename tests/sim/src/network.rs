@@ -148,6 +148,9 @@ impl Network {
             }
             _ => {}
         }
+        if path.contains("/lookup?") && path.contains("&key=") {
+            self.stage.count("key looked up");
+        }
         sleep(there).await;
         let overloaded = self.overloaded.get(at as usize).is_some_and(|full| full.load(Ordering::Relaxed));
         if let Some(refusal) = overloaded.then(|| self.refusal()).flatten() {

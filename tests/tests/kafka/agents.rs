@@ -30,3 +30,5 @@ runlog_tests::backend_claims! { backend, batches:
     reopen_finds_a_whole_batch_or_sends_it_whole,
     a_record_that_is_written_again_takes_no_number,
 }
+
+runlog_tests::covered_call_claims!(backend);

@@ -9,6 +9,7 @@ mod local {
 
     runlog_tests::reopen_claims!(backend);
     runlog_tests::call_claims!(backend);
+    runlog_tests::covered_call_claims!(backend);
     runlog_tests::record_claims!(backend);
     runlog_tests::batch_claims!(backend);
     runlog_tests::writing_claims!(backend);
@@ -86,6 +87,7 @@ mod memory {
     }
     runlog_tests::reopen_claims!(backend);
     runlog_tests::call_claims!(backend);
+    runlog_tests::covered_call_claims!(backend);
     runlog_tests::record_claims!(backend);
     runlog_tests::batch_claims!(backend);
     runlog_tests::writing_claims!(backend);
@@ -122,6 +124,7 @@ mod http {
 
     runlog_tests::reopen_claims!(backend);
     runlog_tests::call_claims!(backend);
+    runlog_tests::covered_call_claims!(backend);
     runlog_tests::record_claims!(backend);
     runlog_tests::batch_claims!(backend);
     runlog_tests::writing_claims!(backend);

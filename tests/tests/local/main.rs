@@ -36,6 +36,7 @@ mod late_permission;
 mod linearizability;
 mod list_deadlines;
 mod log_contract;
+mod long_runs;
 mod lost_memtables;
 mod newest_first;
 mod one_connection;

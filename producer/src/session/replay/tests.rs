@@ -1,4 +1,5 @@
 use super::*;
+use runlog_schemas::answer::Lookup;
 use serde_json::{Value, json};
 
 /// A recovery with these calls, in the JSON of an answer.
@@ -13,8 +14,40 @@ fn recovery(completed: Vec<Value>, pending: Vec<Value>) -> Recovery {
     .unwrap()
 }
 
+/// The same with a checkpoint that covers this number.
+fn at_checkpoint(covers: u64, completed: Vec<Value>, pending: Vec<Value>) -> Recovery {
+    let checkpoint = json!({
+        "checkpoint_id": "c", "covers_journal_seq": covers, "checkpoint_seq": 1, "schema_version": 1, "state": null,
+        "position": position(),
+    });
+    Recovery { checkpoint: serde_json::from_value(checkpoint).unwrap(), ..recovery(completed, pending) }
+}
+
+/// The ended calls of the whole run.
+fn ended(completed: Vec<Value>) -> Vec<Done> {
+    recovery(completed, Vec::new()).completed
+}
+
 fn position() -> Value {
-    json!({ "topic": "t", "partition": 0, "offset": 1, "index": 0 })
+    position_at(1)
+}
+
+fn position_at(offset: u64) -> Value {
+    json!({ "topic": "t", "partition": 0, "offset": offset, "index": 0 })
+}
+
+/// The answer of a lookup, with the offset at which the call got its status.
+fn looked_up(id: &str, status: &str, offset: u64) -> Lookup {
+    serde_json::from_value(json!({
+        "status": status, "fingerprint": "v1:a", "occurrence": 1, "occurrences": 1, "tool_name": "pay", "arguments": null,
+        "result": null, "error": null, "position": position_at(offset), "request_record_id": id,
+    }))
+    .unwrap()
+}
+
+/// The key `k` of the tool `pay`.
+fn k() -> (String, String) {
+    ("pay".to_owned(), "k".to_owned())
 }
 
 /// A completed call of the tool `pay`.
@@ -52,7 +85,7 @@ fn id(text: &str) -> RecordId {
 #[test]
 fn a_pending_call_of_a_class_that_this_build_does_not_know_does_not_run_again() {
     let newer = recovery(vec![], vec![pending("open", 3, Some("v1:a"), None, "retry_on_tuesdays")]);
-    let mut replay = Replay::new(&newer, &[]);
+    let mut replay = Replay::new(&newer);
     assert_eq!(replay.unresolved(), Some(id("open").borrow()));
     replay.refresh(&newer);
     assert_eq!(replay.unresolved(), Some(id("open").borrow()), "after a refresh, too");
@@ -65,7 +98,7 @@ fn a_pending_call_of_a_class_that_this_build_does_not_know_does_not_run_again() 
 #[test]
 fn recorded_calls_answer_in_request_order_and_once_each() {
     let calls = vec![completed("second", 7, "v1:a", None), completed("first", 3, "v1:a", None)];
-    let mut replay = Replay::new(&recovery(calls, vec![pending("third", 9, Some("v1:a"), None, "retry_safe")]), &[]);
+    let mut replay = Replay::new(&recovery(calls, vec![pending("third", 9, Some("v1:a"), None, "retry_safe")]));
     assert_eq!(take(&mut replay, None, "v1:b"), Decision::New, "other arguments are another call");
     for request in ["first", "second", "third"] {
         assert_eq!(answered_by(take(&mut replay, None, "v1:a")), request);
@@ -75,9 +108,10 @@ fn recorded_calls_answer_in_request_order_and_once_each() {
 
 #[test]
 fn a_key_identifies_one_call_every_time_and_whatever_the_checkpoint_covers() {
-    let covered = recovery(vec![completed("covered", 1, "v1:a", Some("k"))], Vec::new()).completed;
     let later = vec![completed("later", 9, "v1:a", Some("k")), completed("keyless", 10, "v1:a", None)];
-    let mut replay = Replay::new(&recovery(later, Vec::new()), &covered);
+    let mut replay = Replay::new(&at_checkpoint(8, later, Vec::new()));
+    assert!(replay.needs_covered(&Some(k())), "although a later request has the key");
+    replay.add_covered(&ended(vec![completed("covered", 1, "v1:a", Some("k"))]));
     assert_eq!(answered_by(take(&mut replay, Some("k"), "v1:a")), "covered");
     assert_eq!(answered_by(take(&mut replay, Some("k"), "v1:a")), "covered");
     assert_eq!(take(&mut replay, Some("k"), "v1:b"), Decision::Conflict(id("covered")));
@@ -93,7 +127,7 @@ fn a_recorded_call_with_an_empty_key_answers_a_call_without_one() {
         vec![completed("done", 2, "v1:a", Some(""))],
         vec![pending("open", 3, Some("v1:a"), Some(""), "reconcile_required")],
     );
-    let mut replay = Replay::new(&now, &[]);
+    let mut replay = Replay::new(&now);
     replay.adopt(&now, |_| false);
     assert_eq!(answered_by(take(&mut replay, None, "v1:a")), "done");
     assert_eq!(answered_by(take(&mut replay, None, "v1:a")), "open");
@@ -104,18 +138,98 @@ fn a_recorded_call_with_an_empty_key_answers_a_call_without_one() {
 fn a_process_that_does_not_resume_at_the_checkpoint_begins_at_the_start() {
     let all = ["covered", "other"].map(|id| completed(id, if id == "other" { 2 } else { 1 }, "v1:a", None));
     let later = completed("later", 9, "v1:a", None);
-    let ended = recovery([&all[..], std::slice::from_ref(&later)].concat(), Vec::new()).completed;
-    let now = recovery(vec![later], Vec::new());
-    let mut replay = Replay::new(&now, &ended);
+    let ended = ended([&all[..], std::slice::from_ref(&later)].concat());
+    let now = at_checkpoint(8, vec![later], Vec::new());
+    let mut replay = Replay::new(&now);
+    assert!(replay.needs_covered(&None));
+    replay.add_covered(&ended);
+    assert!(!replay.needs_covered(&None) && !replay.needs_covered(&Some(k())), "they are added once");
     assert_eq!(replay.unanswered(0), ["covered", "other", "later"].map(id), "before its first call, too");
     assert_eq!(answered_by(take(&mut replay, None, "v1:a")), "covered");
     assert_eq!(replay.unanswered(0), ["covered", "other", "later"].map(id), "it has not received them");
     replay.resume_at_checkpoint();
     assert_eq!(replay.unanswered(0), ["covered", "later"].map(id), "from now on the checkpoint covers the rest");
     assert_eq!(answered_by(take(&mut replay, None, "v1:a")), "later");
-    let mut replay = Replay::new(&now, &ended);
-    replay.resume_at_checkpoint();
-    assert_eq!(answered_by(take(&mut replay, None, "v1:a")), "later");
+    for adds_covered in [false, true] {
+        let mut replay = Replay::new(&now);
+        replay.resume_at_checkpoint();
+        assert!(!replay.needs_covered(&None), "a process that resumes at the checkpoint reads no covered call");
+        if adds_covered {
+            replay.add_covered(&ended);
+        }
+        assert_eq!(replay.unanswered(0), [id("later")]);
+        assert_eq!(answered_by(take(&mut replay, None, "v1:a")), "later");
+        assert_eq!(take(&mut replay, None, "v1:a"), Decision::New);
+    }
+}
+
+#[test]
+fn a_key_is_looked_up_once_and_its_first_request_answers() {
+    let mut replay = Replay::new(&at_checkpoint(8, vec![completed("later", 9, "v1:a", Some("k"))], Vec::new()));
+    assert!(replay.add_looked_up(&k(), Some(&looked_up("covered", "completed", 1))));
+    assert!(!replay.needs_covered(&Some(k())));
+    assert_eq!(answered_by(take(&mut replay, Some("k"), "v1:a")), "covered");
+    assert_eq!(take(&mut replay, Some("k"), "v1:b"), Decision::Conflict(id("covered")));
+    let other = ("pay".to_owned(), "other".to_owned());
+    assert!(replay.needs_covered(&Some(other.clone())) && replay.add_looked_up(&other, None));
+    assert!(!replay.needs_covered(&Some(other)), "the run has no such call");
+    assert_eq!(take(&mut replay, Some("other"), "v1:a"), Decision::New);
+}
+
+#[test]
+fn a_looked_up_call_that_began_after_the_checkpoint_keeps_its_state() {
+    let open = pending("open", 9, Some("v1:a"), Some("k"), "retry_safe");
+    let mut replay = Replay::new(&at_checkpoint(8, Vec::new(), vec![open]));
+    assert!(replay.add_looked_up(&k(), Some(&looked_up("open", "pending", 1))));
+    match take(&mut replay, Some("k"), "v1:a") {
+        Decision::Recorded(call) => assert!(call.id == id("open") && call.pending.is_some(), "{call:?}"),
+        other => panic!("not answered by the recorded call: {other:?}"),
+    }
+}
+
+#[test]
+fn a_lookup_that_does_not_settle_which_call_answers_is_followed_by_the_list() {
+    let open = pending("open", 3, Some("v1:a"), Some("k"), "retry_safe");
+    let covered = ended(vec![completed("covered", 5, "v1:a", Some("k"))]);
+    let unsettled = [
+        ("the checkpoint covers it, and may cover an ended one", looked_up("open", "pending", 1)),
+        ("it is pending, and the recovery does not list it", looked_up("unknown", "pending", 1)),
+        ("it ended after the recovery, maybe in another process", looked_up("unknown", "completed", 2)),
+    ];
+    for (why, first) in unsettled {
+        let mut replay = Replay::new(&at_checkpoint(8, Vec::new(), vec![open.clone()]));
+        assert!(!replay.add_looked_up(&k(), Some(&first)) && replay.needs_covered(&Some(k())), "{why}");
+        replay.add_covered(&covered);
+        assert_eq!(answered_by(take(&mut replay, Some("k"), "v1:a")), "covered", "{why}");
+    }
+}
+
+#[test]
+fn of_several_requests_with_a_key_an_ended_one_answers() {
+    let open = pending("open", 3, Some("v1:a"), Some("k"), "retry_safe");
+    let later = completed("ended", 5, "v1:a", Some("k"));
+    for (covers, listed) in [(0, vec![later.clone()]), (4, vec![later.clone()]), (8, Vec::new())] {
+        let mut replay = Replay::new(&at_checkpoint(covers, listed, vec![open.clone()]));
+        replay.add_covered(&ended(vec![later.clone()]));
+        assert_eq!(answered_by(take(&mut replay, Some("k"), "v1:a")), "ended", "covers {covers}");
+    }
+}
+
+#[test]
+fn covered_calls_precede_the_others_and_those_that_a_handle_began_are_not_added_again() {
+    let later = vec![completed("unanswered", 2, "v1:a", None), completed("later", 9, "v1:a", None)];
+    let mut replay = Replay::new(&at_checkpoint(8, later.clone(), Vec::new()));
+    let own = RecordedCall { id: id("own"), fingerprint: Fingerprint::of_hashed_call("pay", "x"), pending: None };
+    assert!(replay.add_looked_up(&k(), None));
+    replay.add(11.into(), "pay", Some("k"), own);
+    let own = [completed("own", 11, "v1:a", Some("k")), completed("another process's", 12, "v1:a", None)];
+    let covered = ["first", "third"].map(|id| completed(id, if id == "first" { 1 } else { 3 }, "v1:a", None));
+    // In another order than the run's, too.
+    replay.add_covered(&ended([own.to_vec(), later, covered.to_vec()].concat()));
+    assert_eq!(replay.unanswered(0), ["first", "unanswered", "third", "later", "own"].map(id));
+    for request in ["first", "unanswered", "third", "later"] {
+        assert_eq!(answered_by(take(&mut replay, None, "v1:a")), request);
+    }
     assert_eq!(take(&mut replay, None, "v1:a"), Decision::New);
 }
 
@@ -124,7 +238,7 @@ fn only_a_retry_safe_effect_may_run_again_and_any_other_blocks_new_effects() {
     let cases = [("retry_safe", true), ("reconcile_required", false)];
     for ((class, safe), refreshed) in cases.into_iter().flat_map(|case| [(case, false), (case, true)]) {
         let now = recovery(Vec::new(), vec![pending("p", 1, Some("v1:a"), None, class)]);
-        let mut replay = Replay::new(&now, &[]);
+        let mut replay = Replay::new(&now);
         if refreshed {
             replay.refresh(&now);
         }
@@ -133,7 +247,7 @@ fn only_a_retry_safe_effect_may_run_again_and_any_other_blocks_new_effects() {
         let retry = call.pending.map(|pending| (pending.retry_safe, pending.attempts));
         assert_eq!(retry, Some((safe, 2)), "{class}, refreshed: {refreshed}");
     }
-    let mut replay = Replay::new(&recovery(Vec::new(), vec![pending("e", 1, None, None, "reconcile_required")]), &[]);
+    let mut replay = Replay::new(&recovery(Vec::new(), vec![pending("e", 1, None, None, "reconcile_required")]));
     assert_eq!(replay.unresolved(), Some(id("e").borrow()), "an effect without a fingerprint blocks too");
     assert_eq!(take(&mut replay, None, "v1:a"), Decision::New, "and answers no call");
 }
@@ -142,7 +256,7 @@ fn only_a_retry_safe_effect_may_run_again_and_any_other_blocks_new_effects() {
 fn a_decision_ends_a_pending_call_and_lets_new_effects_run() {
     let decided = pending("decided", 1, Some("v1:a"), Some("k"), "reconcile_required");
     let open = pending("open", 2, Some("v1:b"), None, "retry_safe");
-    let mut replay = Replay::new(&recovery(Vec::new(), vec![decided, open.clone()]), &[]);
+    let mut replay = Replay::new(&recovery(Vec::new(), vec![decided, open.clone()]));
     assert_eq!(replay.unresolved(), Some(id("decided").borrow()));
     replay.refresh(&recovery(Vec::new(), vec![open]));
     assert_eq!(replay.unresolved(), None);
@@ -153,7 +267,7 @@ fn a_decision_ends_a_pending_call_and_lets_new_effects_run() {
 #[test]
 fn a_call_that_was_given_up_answers_the_next_one_before_later_requests_do() {
     let calls = vec![completed("first", 1, "v1:a", None), completed("second", 2, "v1:a", None)];
-    let mut replay = Replay::new(&recovery(calls, Vec::new()), &[]);
+    let mut replay = Replay::new(&recovery(calls, Vec::new()));
     let Decision::Recorded(call) = take(&mut replay, None, "v1:a") else { panic!("not recorded") };
     replay.put_back(None, call.clone());
     assert_eq!(answered_by(take(&mut replay, None, "v1:a")), "first");
@@ -175,7 +289,7 @@ fn an_intent_whose_acknowledgement_was_lost_is_adopted_unless_its_call_is_runnin
 
 #[test]
 fn a_request_is_unanswered_until_the_agent_has_its_answer() {
-    let mut replay = Replay::new(&recovery(vec![completed("new", 8, "v1:a", None)], Vec::new()), &[]);
+    let mut replay = Replay::new(&recovery(vec![completed("new", 8, "v1:a", None)], Vec::new()));
     let call =
         |request| RecordedCall { id: id(request), fingerprint: Fingerprint::of_hashed_call("pay", "x"), pending: None };
     replay.add(4.into(), "pay", Some("k"), call("old"));
@@ -207,8 +321,8 @@ fn an_answered_request_counts_as_unanswered_until_the_busy_period_of_its_answer_
 #[test]
 fn a_covered_call_answers_although_a_void_call_has_its_number() {
     let void = pending("void", 5, Some("v1:a"), None, "retry_safe");
-    let ended = recovery(vec![completed("applied", 5, "v1:b", None)], Vec::new()).completed;
-    let mut replay = Replay::new(&recovery(Vec::new(), vec![void]), &ended);
+    let mut replay = Replay::new(&at_checkpoint(8, Vec::new(), vec![void]));
+    replay.add_covered(&ended(vec![completed("applied", 5, "v1:b", None)]));
     assert_eq!(answered_by(take(&mut replay, None, "v1:b")), "applied", "its effect does not run again");
     assert_eq!(answered_by(take(&mut replay, None, "v1:a")), "void");
     assert_eq!(replay.unanswered(0), ["applied", "void"].map(id), "the agent has received neither answer");
@@ -221,7 +335,7 @@ fn calls_with_one_number_are_unanswered_each_until_its_own_answer() {
     let first = recovery(Vec::new(), voids[..1].to_vec());
     let both = recovery(Vec::new(), voids.to_vec());
     let call = RecordedCall { id: id("applied"), fingerprint: Fingerprint::of_hashed_call("pay", "x"), pending: None };
-    for mut replay in [Replay::new(&both, &[]), Replay::new(&first, &[])] {
+    for mut replay in [Replay::new(&both), Replay::new(&first)] {
         replay.adopt(&both, |_| false);
         replay.add(5.into(), "pay", None, call.clone());
         replay.add(6.into(), "pay", None, RecordedCall { id: id("a later one"), ..call.clone() });

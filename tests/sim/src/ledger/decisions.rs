@@ -10,8 +10,8 @@ use runlog_schemas::{
 /// A process counts as active for so long after its last record, milliseconds.
 const ACTIVE: u64 = 30_000;
 
-/// How the text of a failed effect begins.
-const REFUSED: &str = "refused: ";
+/// How the text of a failed effect begins, and the text of a decision that gives a call up.
+const FAILED: [&str; 2] = ["refused: ", "given_up: "];
 
 /// The decision that an operator is about to make.
 #[derive(Clone, Debug)]
@@ -144,8 +144,9 @@ impl Ledger {
             Some(step)
         };
         let call = ran.and_then(|step| self.calls.get(&(run, step)).cloned()).unwrap_or_default();
-        // A failed attempt may precede the effect that happened.
-        let result = call.results.iter().find(|result| !result.starts_with(REFUSED)).or(call.results.first());
+        // A failed attempt may precede the effect that happened. After a skip, so may a decision about an equal call.
+        let is_failure = |result: &&String| FAILED.iter().any(|failed| result.starts_with(failed));
+        let result = call.results.iter().find(|result| !is_failure(result)).or(call.results.first());
         Some(Phoned { busy, happened: call.happened, result: result.cloned() })
     }
 }

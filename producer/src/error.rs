@@ -65,12 +65,21 @@ pub struct Error {
     message: String,
     subject: Box<Subject>,
     active: Option<Box<ActiveWriter>>,
+    not_requested: Box<[RecordId]>,
 }
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, action: Action, message: impl Into<String>) -> Self {
         let (side_effect, message) = (SideEffect::None, message.into());
-        Self { kind, action, side_effect, message, subject: Box::default(), active: None }
+        Self {
+            kind,
+            action,
+            side_effect,
+            message,
+            subject: Box::default(),
+            active: None,
+            not_requested: Box::default(),
+        }
     }
 
     /// The kind, with the same names as in answers of servers and commands.
@@ -97,6 +106,16 @@ impl Error {
     /// The run's active writer, if it prevented the takeover.
     pub fn active(&self) -> Option<&ActiveWriter> {
         self.active.as_deref()
+    }
+
+    /// The recorded calls after the checkpoint that this process has not requested, oldest first, if the new call failed because of
+    /// them; see [`OnDivergence::Fail`](crate::OnDivergence::Fail). Otherwise empty.
+    pub fn not_requested(&self) -> &[RecordId] {
+        &self.not_requested
+    }
+
+    pub(crate) fn because_not_requested(self, calls: Vec<RecordId>) -> Self {
+        Self { not_requested: calls.into(), ..self }
     }
 
     pub(crate) fn with_side_effect(self, side_effect: SideEffect) -> Self {

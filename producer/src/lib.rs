@@ -63,7 +63,11 @@ pub use runlog_schemas::{
     subject::Subject,
 };
 pub use security::{Security, Tls, tls_failure};
-pub use session::{checkpoint::LoopState, open::OpenOptions, reopen::Reopened};
+pub use session::{
+    checkpoint::LoopState,
+    open::{OnDivergence, OpenOptions},
+    reopen::Reopened,
+};
 pub use token::Token;
 pub use tool_call::{Answer, Call, Ended, Failure, Tool};
 pub use transport::request::RecordFilter;

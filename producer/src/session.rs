@@ -16,6 +16,7 @@ use appender::RunAppender;
 use checkpoint::{CheckpointBase, LoopState};
 use client::RunClient;
 use intents::{Admitted, Intent, Intents, Reply};
+use open::{OnDivergence, OpenOptions};
 use reopen::Reopened;
 use replay::Replay;
 use runlog_schemas::{
@@ -69,6 +70,7 @@ impl Drop for GiveBack {
 pub(crate) struct Session {
     pub(crate) client: RunClient,
     pub(crate) allow_unresolved: bool,
+    pub(crate) on_divergence: OnDivergence,
     state: Mutex<SessionState>,
     /// A permit for each call that may be in flight.
     call_slots: Arc<Semaphore>,
@@ -76,12 +78,13 @@ pub(crate) struct Session {
 
 impl Session {
     /// A session of a run that was claimed, or has ended.
-    fn new(appender: RunAppender, allow_unresolved: bool, recovery: &Recovery) -> Self {
+    fn new(appender: RunAppender, options: &OpenOptions, recovery: &Recovery) -> Self {
         let client = appender.client.clone();
         let calls_max = client.config.calls_max.clamp(1, Semaphore::MAX_PERMITS);
         Self {
             client,
-            allow_unresolved,
+            allow_unresolved: options.allow_unresolved,
+            on_divergence: options.on_divergence,
             call_slots: Arc::new(Semaphore::new(calls_max)),
             state: Mutex::new(SessionState {
                 appender,
@@ -265,6 +268,7 @@ impl Session {
         next.position = Some(acked.position.clone());
         next.unconfirmed = (!acked.applied).then(|| acked.clone());
         *checkpoint_base = next;
+        replay.expect_no_call();
         appender.confirm_results().await.map_err(|error| error.with_side_effect(SideEffect::Unknown))?;
         Ok(acked.position)
     }

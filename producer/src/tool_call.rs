@@ -34,6 +34,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 mod answer;
 mod call_spec;
 mod decision;
+mod divergence;
 mod permission;
 mod recording;
 
@@ -194,6 +195,9 @@ impl<'a> Tool<'a> {
         let mut guard = session.lock().await?;
         let ended = decision::make_ready(spec, &mut guard).await?;
         guard.find_covered(&spec.key()).await?;
+        if spec.repeatable {
+            guard.replay.mark_repeatable(&spec.name);
+        }
         let record_id = client.config.record_id()?;
         let step = decision::decide(spec, &mut guard, (request, fingerprint, record_id.clone()), ended).await?;
         let ToIntend { payload, call, attempt, taken, basis } = match step {
@@ -203,6 +207,9 @@ impl<'a> Tool<'a> {
             }
             Step::Append(to_intend) => *to_intend,
         };
+        if taken.is_none() {
+            divergence::check(spec, &guard.replay).await?;
+        }
         let attempt_at = taken.is_some().then_some((attempt, basis));
         let record = decision::build_intent(spec, &mut guard, (record_id, payload), attempt_at).await?;
         let permit = session.permit(&mut guard, &record).await?;

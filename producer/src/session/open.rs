@@ -29,6 +29,21 @@ pub struct OpenOptions {
     /// Fails if a record was appended to the run within this time; see
     /// [`Runlog::open_unless_active`](crate::Runlog::open_unless_active). Default `None`: takes the run over from any writer.
     pub unless_active: Option<Duration>,
+    /// Whether a new call may run before the recorded calls after the checkpoint are made again. Default [`OnDivergence::Allow`].
+    pub on_divergence: OnDivergence,
+}
+
+/// The treatment of a new call without a key, while recorded calls after the checkpoint were not requested: the program does not
+/// make the calls of the process before it, as after a change of their arguments, and the new call may repeat one of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnDivergence {
+    /// The call runs.
+    #[default]
+    Allow,
+    /// Nothing runs: the call is a `Conflict` with [`Error::not_requested`](crate::Error::not_requested). For programs whose calls follow
+    /// each other; concurrent calls may begin in another order each time. Calls with a key, or declared repeatable, run; a checkpoint
+    /// ends the check.
+    Fail,
 }
 
 /// Opens a run; see [`Runlog::open_with`](crate::Runlog::open_with). Returns the run's recovery after the claim.
@@ -70,7 +85,7 @@ pub(crate) async fn open(client: RunClient, options: OpenOptions) -> Result<(Ses
     };
     let claims = Claims::from_first(claim.as_ref());
     let appender = RunAppender::new(client.clone(), Some(&recovery), claims, state);
-    let session = Session::new(appender, options.allow_unresolved, &recovery);
+    let session = Session::new(appender, &options, &recovery);
     if is_new {
         session.lifecycle("started").await?;
     }

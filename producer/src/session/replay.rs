@@ -10,6 +10,7 @@
 //! The calls that the checkpoint covers are added later, before a call that one of them may answer ([`covered`]).
 
 use covered::Covered;
+use expected::Expected;
 use runlog_schemas::{
     answer::{Done, Pending, Recovery},
     id::{Fingerprint, JournalSeq, RecordId},
@@ -18,6 +19,7 @@ use runlog_schemas::{
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 mod covered;
+mod expected;
 
 /// The tool and the idempotency key of a call that has one.
 pub(crate) type CallKey = Option<(String, String)>;
@@ -96,6 +98,7 @@ pub(crate) struct Replay {
     /// Requests that were answered in the busy period `period`, which a message list of that period may lack.
     answered: BTreeMap<RecordId, JournalSeq>,
     covered: Covered,
+    expected: Expected,
     /// See [`shared`](super::shared).
     period: u64,
     /// Pending requests whose effect may have happened and must not run again before that is decided.
@@ -129,6 +132,7 @@ impl Replay {
             }
         }
         replay.covered = Covered::new(recovery, &replay.unanswered);
+        replay.expected = Expected::new(recovery);
         replay
     }
 
@@ -145,7 +149,10 @@ impl Replay {
         match recorded {
             None => Decision::New,
             Some(recorded) if recorded.fingerprint != fingerprint => Decision::Conflict(recorded.id),
-            Some(recorded) => Decision::Recorded(recorded),
+            Some(recorded) => {
+                self.expected.mark_requested(&recorded.id);
+                Decision::Recorded(recorded)
+            }
         }
     }
 

@@ -5,7 +5,9 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use futures_util::future::join_all;
-use runlog_producer::{Action, Answer, Call, Ended, Error, Failure, Json, LoopState, Outcome, Run, SideEffect};
+use runlog_producer::{
+    Action, Answer, Call, Ended, Error, Failure, Json, LoopState, OnDivergence, OpenOptions, Outcome, Run, SideEffect,
+};
 use runlog_schemas::{
     answer::{Class, ErrorKind, RunStatus},
     payload::RunLifecycle,
@@ -248,6 +250,47 @@ pub async fn a_process_that_reads_no_recovery_begins_at_the_start_of_its_run(bac
     }
 }
 
+/// Otherwise a program whose arguments changed would repeat the effects of the process before it.
+pub async fn a_new_call_before_the_recorded_ones_is_refused_if_its_run_is_opened_so(backend: &Backend) {
+    let (ran, run) = (AtomicU32::new(0), backend.open("diverged").await);
+    for number in 1..=7 {
+        book(&run, &ran, "book", None, &seat(number)).await.expect("an answer");
+        if number == 2 {
+            backend.checkpoint(&run).await;
+        }
+    }
+    let open = async || {
+        let options = OpenOptions { on_divergence: OnDivergence::Fail, ..OpenOptions::default() };
+        let run = backend.runlog.open_with("diverged", options).await.expect("open");
+        assert!(run.recovery().checkpoint.is_some());
+        run
+    };
+    let next = open().await;
+    assert!(book(&next, &ran, "book", None, &seat(3)).await.expect("an answer").recorded);
+    let requested = backend.count("diverged", "tool_call_requested").await;
+    let error = book(&next, &ran, "book", None, &seat(9)).await.expect_err("four calls were not requested");
+    assert_eq!((error.kind(), error.action()), (ErrorKind::Conflict, Action::FixTheInput), "{error}");
+    assert_eq!((error.side_effect(), error.not_requested().len()), (SideEffect::None, 4), "{error}");
+    assert!(
+        error.to_string().contains(r#"book({"seat":4}), call "#) && error.to_string().contains("; and 1 more"),
+        "{error}"
+    );
+    let counts = (backend.count("diverged", "tool_call_requested").await, ran.load(Ordering::SeqCst));
+    assert_eq!(counts, (requested, 7), "nothing was recorded, and no effect ran");
+    // Neither repeats a recorded call.
+    book(&next, &ran, "mail", Some("k"), &seat(9)).await.expect("it has a key");
+    let poll = next.tool("poll", &seat(9)).repeatable().once(|_| async { Ok(Json::from(json!("ready"))) });
+    poll.await.expect("it is repeatable");
+    for number in [7, 5, 6, 4] {
+        assert!(book(&next, &ran, "book", None, &seat(number)).await.expect("in any order").recorded);
+    }
+    book(&next, &ran, "book", None, &seat(9)).await.expect("all were requested");
+    book(&backend.open("diverged").await, &ran, "book", None, &seat(10)).await.expect("allowed by default");
+    let next = open().await;
+    backend.checkpoint(&next).await;
+    book(&next, &ran, "book", None, &seat(11)).await.expect("the checkpoint covers the recorded calls");
+}
+
 /// A key identifies one call of one tool in one run.
 pub async fn a_key_is_scoped_to_its_tool_and_its_run(backend: &Backend) {
     let ran = AtomicU32::new(0);
@@ -373,6 +416,7 @@ macro_rules! call_claims {
             a_run_that_has_ended_answers_recorded_calls_and_the_same_end,
             a_call_that_did_not_end_with_its_run_is_not_run_again,
             a_process_that_reads_no_recovery_begins_at_the_start_of_its_run,
+            a_new_call_before_the_recorded_ones_is_refused_if_its_run_is_opened_so,
             a_key_is_scoped_to_its_tool_and_its_run,
             an_empty_key_is_refused_before_anything_is_appended,
             a_running_call_is_not_started_again,

@@ -347,3 +347,25 @@ fn calls_with_one_number_are_unanswered_each_until_its_own_answer() {
         assert_eq!(replay.unanswered(1), ["void 2", "a later one"].map(id));
     }
 }
+
+#[test]
+fn a_program_may_leave_out_calls_that_failed_or_are_safe_to_repeat() {
+    let mut failed = completed("failed", 9, "v1:a", None);
+    failed["status"] = json!("failed");
+    let listed = vec![completed("unanswered", 2, "v1:a", None), completed("done", 10, "v1:a", None), failed];
+    let open = vec![
+        pending("keyed", 12, Some("v1:b"), Some("k"), "retry_safe"),
+        pending("safe", 13, Some("v1:c"), None, "retry_safe"),
+        pending("uncertain", 11, Some("v1:d"), None, "reconcile_required"),
+        pending("effect", 14, None, None, "reconcile_required"),
+    ];
+    let mut replay = Replay::new(&at_checkpoint(8, listed, open));
+    assert_eq!(replay.not_requested(), ["done", "uncertain", "keyed"].map(id));
+    assert_eq!(answered_by(take(&mut replay, Some("k"), "v1:b")), "keyed");
+    assert_eq!(take(&mut replay, None, "v1:e"), Decision::New, "a new call is no answer to a recorded one");
+    assert_eq!(replay.not_requested(), ["done", "uncertain"].map(id));
+    replay.mark_repeatable("other");
+    assert_eq!(replay.not_requested().len(), 2);
+    replay.mark_repeatable("pay");
+    assert!(replay.not_requested().is_empty());
+}

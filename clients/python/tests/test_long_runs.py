@@ -35,6 +35,7 @@ class Requests:
     def __init__(self, *, features: bool = True, lookups: bool = True) -> None:
         self.features, self.lookups = features, lookups
         self.lists, self.lookups_made = 0, 0
+        self.lookup_paths: list[str] = []
 
     def asked(self, request: Request) -> Request:
         self.lists += (
@@ -43,6 +44,7 @@ class Requests:
         if "/lookup?" not in request.path:
             return request
         self.lookups_made += 1
+        self.lookup_paths.append(request.path)
         # A server that does not know `key` misses the arguments.
         return request if self.lookups else replace(request, path=request.path.replace("&key=", "&of="))
 
@@ -99,6 +101,27 @@ def test_a_call_with_a_key_is_looked_up_and_the_run_is_not_read(url, long_run):
         assert not run.call("tick", {}, pay).recorded
         assert (requests.lists, requests.lookups_made) == (0, 4)
         run.checkpoint([{"role": "user", "content": "paid"}])
+
+
+def test_a_lookup_includes_all_records_up_to_the_claim(url, long_run):
+    requests = Requests()
+    with connect(url, requests) as rl, rl.run(long_run) as run:
+        assert run.recovery.messages
+        run.call("pay", {"n": 7}, never, key="pay 7")
+        run.call("pay", {"n": CALLS}, pay, key=f"pay {CALLS}")
+        # At `latest` a server that reads from a deposed leader may not know the call, and its effect would run again.
+        at = run._session.replay.position
+        for path in requests.lookup_paths:
+            assert f"consistency=at-least%3D{at['partition']}%3A{at['offset']}" in path
+
+
+def test_a_handle_that_lost_its_run_takes_no_answer_of_the_next_process_by_key(url, long_run):
+    with connect(url, Requests()) as rl, sync.connect(url) as other:
+        lost = rl.open(long_run)
+        assert lost.recovery.messages
+        other.open(long_run).call("pay", {"n": CALLS}, pay, key=f"pay {CALLS}")
+        with pytest.raises((runlog.Fenced, runlog.ClaimLost)):
+            lost.call("pay", {"n": CALLS}, never, key=f"pay {CALLS}")
 
 
 async def test_a_call_with_a_key_is_looked_up_in_async_runs(url, long_run):

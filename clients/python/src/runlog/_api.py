@@ -227,10 +227,13 @@ class Api:
         """A recorded call by its request."""
         return self.get(f"{run_path(run_id)}/calls/{segment(record_id)}?consistency=latest")
 
-    def call_with_key(self, run_id: str, tool: str, key: str) -> Steps[Object | None]:
-        """The first call of a tool with an idempotency key, with its `request_record_id`; `None` if the run has none. The
-        server has the feature `call_keys`."""
-        return self.find(f"{run_path(run_id)}/lookup{query(tool=tool, key=key, consistency='latest')}")
+    def call_with_key(self, run_id: str, tool: str, key: str, at_least: Object) -> Steps[Object | None]:
+        """The first call of a tool with an idempotency key, with its `request_record_id`, at least as of a position; `None`
+        if the run has none. The server has the feature `call_keys`.
+
+        Not at `latest`: a server that reads from a deposed leader may not know the call. As of a position it raises `Stale`."""
+        consistency = f"at-least={at_least['partition']}:{at_least['offset']}"
+        return self.find(f"{run_path(run_id)}/lookup{query(tool=tool, key=key, consistency=consistency)}")
 
     def checkpoint(self, run_id: str, at_or_before: int | None = None) -> Steps[Object | None]:
         """The latest valid checkpoint, with its messages and their texts (`message_texts`)."""

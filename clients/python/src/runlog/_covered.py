@@ -30,13 +30,17 @@ class Covered:
             return
         if key is not None and (yield from self._can_look_up(replay, key)):
             try:
-                found = yield from self._api.call_with_key(self._run_id, *key)
+                found = yield from self._api.call_with_key(self._run_id, *key, replay.position)
             except Usage:
                 # Another server of the connection answered, which lacks the feature.
                 found = {}
             if found is None:
                 return
-            if found.get("status") in ("completed", "failed"):
+            # A call that ended later may be another process's: this handle must notice that it lost the run.
+            if (
+                found.get("status") in ("completed", "failed")
+                and found["position"]["offset"] <= replay.position["offset"]
+            ):
                 replay.add_keyed(key, RecordedCall(found["request_record_id"], found["fingerprint"], tool=key[0]))
                 return
         yield from self.read_all(replay)

@@ -101,6 +101,8 @@ class Replay:
         """Whether the last request that was taken is one without a key that the checkpoint covers."""
         self.covers = _covers(recovery)
         """The number that the checkpoint covers; 0 without one."""
+        self.position: Object = recovery.get("position") or {}
+        """The run's last record as of the recovery."""
         self.lacks_covered = self.covers > 0
         """Whether `add_covered` must add the requests that the checkpoint covers before one of them can be found."""
         found: list[tuple[int, CallKey, RecordedCall]] = [

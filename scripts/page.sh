@@ -9,8 +9,6 @@ set -euo pipefail
 cd "$top"
 
 ui=projector/server/ui
-# Bytes of all files together, compressed by gzip -9.
-bytes_max=$((55 * 1024))
 
 if ! has node || ! node -e 'const [major, minor] = process.versions.node.split("."); process.exit(major > 20 || (major == 20 && minor > 18) ? 0 : 1)'; then
   die "Node 20.19 or newer is missing"
@@ -26,9 +24,6 @@ case ${1:-} in
   unit)
     node --test tests/page/unit.test.mjs
     (cd "$ui/vendor" && sha256sum --check --strict --quiet SHA256SUMS)
-    bytes=$(cat "$ui"/*.* "$ui"/vendor/*.js | gzip -9 | wc -c)
-    say "the page has $bytes bytes compressed, $bytes_max at most"
-    [ "$bytes" -le "$bytes_max" ] || die "the page is too large"
     ;;
   test)
     [ -x "${CHROMIUM:-/usr/bin/chromium}" ] || die "chromium is missing: apt-get install chromium fonts-inter fonts-noto-core"

@@ -1,6 +1,8 @@
 // The page's pure functions.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { gzipSync } from 'node:zlib';
+import { BYTES_MAX, files } from './files.mjs';
 
 const ui = new URL('../../projector/server/ui/', import.meta.url);
 const { parse, write, brief, visible, isExact, Exact } = await import(new URL('exact.js', ui));
@@ -222,4 +224,10 @@ test('a stream with an endless line ends', () => {
 test('a long record is read again when it is chosen', () => {
   assert.equal(entry(line(1, 'conversation_turn', { content: 'x'.repeat(30000) }), 0, true).line, null);
   assert.ok(entry(line(1, 'conversation_turn', { content: 'x' }), 0, true).line);
+});
+
+test('all files together are small enough', () => {
+  const bytes = gzipSync([...files.values()].join(''), { level: 9 }).length;
+  console.log(`the page has ${bytes} bytes compressed, ${BYTES_MAX} at most`);
+  assert.ok(bytes <= BYTES_MAX, `${bytes} bytes`);
 });

@@ -1,7 +1,8 @@
 //! `GET /ui`: the web page, whose files are part of the command. They contain no data and need no token: the page reads
 //! everything through `/v1`, with the token that its user enters.
 //!
-//! Each view has a path of its own, and all of them are answered with `index.html`.
+//! Each view has a path of its own, and all of them are answered with `index.html`. Our own scripts and styles are served
+//! without comments and indentation.
 
 use super::{access, access::AllowedHosts, app::App, fallbacks, problem::respond};
 use axum::{
@@ -18,7 +19,7 @@ use runlog_schemas::{
     answer::{ErrorKind, Problem},
     datum::hex,
 };
-use std::{collections::BTreeMap, sync::LazyLock};
+use std::{borrow::Cow, collections::BTreeMap, sync::LazyLock};
 
 macro_rules! files {
     ($($name:literal)*) => { &[$(($name, include_bytes!(concat!("../ui/", $name)).as_slice())),*] };
@@ -51,6 +52,23 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (header::CACHE_CONTROL, "no-cache"),
 ];
 
+/// Empties the lines that are comments, and removes leading blanks. Each line stays a line, so that a browser's console names
+/// the line of the source. All template literals are markup, whose blanks at the beginning of a line have no meaning.
+fn compact(source: &str) -> String {
+    let mut in_comment = false;
+    let mut compacted = String::with_capacity(source.len());
+    for line in source.lines().map(str::trim_start) {
+        // Code after the comment keeps the line as it is.
+        let begins = line.starts_with("/*") && line.find("*/").is_none_or(|at| at + 2 == line.len());
+        if !in_comment && !begins && !line.starts_with("//") {
+            compacted.push_str(line);
+        }
+        in_comment = (in_comment || begins) && !line.ends_with("*/");
+        compacted.push('\n');
+    }
+    compacted
+}
+
 /// The files with their content types and entity tags.
 static SERVED: LazyLock<BTreeMap<&str, Served>> = LazyLock::new(|| {
     let served = |(name, bytes): &(&'static str, &'static [u8])| (*name, Served::new(name, bytes));
@@ -58,7 +76,7 @@ static SERVED: LazyLock<BTreeMap<&str, Served>> = LazyLock::new(|| {
 });
 
 struct Served {
-    bytes: &'static [u8],
+    bytes: Cow<'static, [u8]>,
     content_type: &'static str,
     /// The content's hash.
     etag: String,
@@ -72,19 +90,22 @@ impl Served {
             Some((_, "svg")) => "image/svg+xml",
             _ => "text/javascript; charset=utf-8",
         };
-        let etag = format!("\"{}\"", hex(&digest(&SHA256, bytes).as_ref()[..16]));
+        let is_ours = matches!(name.rsplit_once('.'), Some((_, "js" | "css"))) && !name.starts_with("vendor/");
+        let text = is_ours.then(|| std::str::from_utf8(bytes).ok()).flatten();
+        let bytes = text.map_or(Cow::Borrowed(bytes), |text| Cow::Owned(compact(text).into_bytes()));
+        let etag = format!("\"{}\"", hex(&digest(&SHA256, &bytes).as_ref()[..16]));
         Self { bytes, content_type, etag }
     }
 
     /// Answers with the file, or without a body if the browser already has it.
-    fn answer(&self, request: &HeaderMap) -> Response {
+    fn answer(&'static self, request: &HeaderMap) -> Response {
         let known = request.get(header::IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());
         let is_known = known.is_some_and(|tags| tags.split(',').any(|tag| tag.trim() == self.etag));
         let etag = [(header::ETAG, self.etag.as_str())];
         if is_known {
             return (StatusCode::NOT_MODIFIED, etag).into_response();
         }
-        (etag, [(header::CONTENT_TYPE, self.content_type)], self.bytes).into_response()
+        (etag, [(header::CONTENT_TYPE, self.content_type)], &*self.bytes).into_response()
     }
 }
 

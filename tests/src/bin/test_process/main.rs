@@ -6,6 +6,7 @@ mod checkpoints;
 mod failpoint;
 mod faults;
 mod killed_server;
+mod local_appender;
 mod pauses;
 mod port;
 mod rebuild_cost;
@@ -24,6 +25,7 @@ fn main() -> anyhow::Result<()> {
         Some("cluster") => faults::cluster(arguments),
         Some("killed-server") => killed_server::run(arguments),
         Some("kills") => faults::kills(arguments),
+        Some("local-appender") => local_appender::run(arguments),
         Some("pauses") => pauses::run(arguments),
         Some("port") => port::run(arguments),
         Some("rebuild-cost") => rebuild_cost::run(arguments),

@@ -139,7 +139,7 @@ impl Foreign {
     }
 }
 
-fn bytes(hex: &str) -> anyhow::Result<Vec<u8>> {
+pub(crate) fn bytes(hex: &str) -> anyhow::Result<Vec<u8>> {
     let pair = |at: usize| Ok(u8::from_str_radix(hex.get(at..at + 2).context("pairs of digits")?, 16)?);
     (0..hex.len()).step_by(2).map(pair).collect()
 }

@@ -6,14 +6,14 @@ const ui = new URL('../../projector/server/ui/', import.meta.url);
 /** Bytes of all files together, compressed. */
 export const BYTES_MAX = 55 * 1024;
 
-/** Empties lines that are comments, and removes leading blanks. @param {string} source */
+/** Does the same as the server's `compact`. @param {string} source */
 function compact(source) {
   let inComment = false;
   return source.split('\n').map((line) => line.trimStart()).map((line) => {
     const begins = line.startsWith('/*') && (!line.includes('*/') || line.indexOf('*/') + 2 === line.length);
     const isText = !inComment && !begins && !line.startsWith('//');
     inComment = (inComment || begins) && !line.endsWith('*/');
-    return isText ? line : '';
+    return isText ? line.replace(/\/\*\* @.*?\*\/ /g, '').replace(/<\/.*?>/g, '<//>') : '';
   }).join('\n');
 }
 

@@ -52,8 +52,9 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (header::CACHE_CONTROL, "no-cache"),
 ];
 
-/// Empties the lines that are comments, and removes leading blanks. Each line stays a line, so that a browser's console names
-/// the line of the source. All template literals are markup, whose blanks at the beginning of a line have no meaning.
+/// Empties the lines that are comments, removes leading blanks and types (`/** @type {T} */`), and shortens the ends of elements
+/// to `<//>`, which ends any element in htm. Each line stays a line, so that a browser's console names the line of the source. All
+/// template literals are markup, whose blanks at the beginning of a line have no meaning.
 fn compact(source: &str) -> String {
     let mut in_comment = false;
     let mut compacted = String::with_capacity(source.len());
@@ -61,12 +62,24 @@ fn compact(source: &str) -> String {
         // Code after the comment keeps the line as it is.
         let begins = line.starts_with("/*") && line.find("*/").is_none_or(|at| at + 2 == line.len());
         if !in_comment && !begins && !line.starts_with("//") {
-            compacted.push_str(line);
+            compacted += &replace_spans(&replace_spans(line, "/** @", "*/ ", ""), "</", ">", "<//>");
         }
         in_comment = (in_comment || begins) && !line.ends_with("*/");
         compacted.push('\n');
     }
     compacted
+}
+
+/// Replaces each span of a line from `begin` up to the next `end`.
+fn replace_spans(line: &str, begin: &str, end: &str, by: &str) -> String {
+    let mut replaced = String::new();
+    let mut rest = line;
+    while let Some((before, span)) = rest.split_once(begin) {
+        let Some((_, after)) = span.split_once(end) else { break };
+        replaced.extend([before, by]);
+        rest = after;
+    }
+    replaced + rest
 }
 
 /// The files with their content types and entity tags.

@@ -43,12 +43,10 @@ case ${1:-} in
     # script.
     take() {
       sed -E -e '1s#^#// @ts-nocheck\n#' -e 's#//\# sourceMappingURL=[^ ]*$##' -e 's#from"preact/hooks"#from"./hooks.js"#g' -e 's#from"preact"#from"./preact.js"#g' \
-        -e 's#from"@preact/signals-core"#from"./signals-core.js"#g' "tests/page/node_modules/$1" >"$ui/vendor/$2"
+        "tests/page/node_modules/$1" >"$ui/vendor/$2"
     }
     take preact/dist/preact.mjs preact.js
     take preact/hooks/dist/hooks.mjs hooks.js
-    take @preact/signals/dist/signals.mjs signals.js
-    take @preact/signals-core/dist/signals-core.mjs signals-core.js
     take htm/dist/htm.mjs htm.js
     (cd "$ui/vendor" && sha256sum ./*.js | sed 's#\./##' >SHA256SUMS)
     ;;

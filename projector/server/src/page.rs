@@ -29,8 +29,8 @@ macro_rules! files {
 const FILES: &[(&str, &[u8])] = files! {
     "index.html" "app.css" "icon.svg"
     "app.js" "api.js" "decide.js" "decisions.js" "exact.js" "fold.js" "live.js" "parts.js" "route.js" "run.js" "runs.js"
-    "session.js" "sse.js" "waterfall.js" "words.js"
-    "vendor/hooks.js" "vendor/htm.js" "vendor/preact.js" "vendor/signals-core.js" "vendor/signals.js"
+    "session.js" "signals.js" "sse.js" "waterfall.js" "words.js"
+    "vendor/hooks.js" "vendor/htm.js" "vendor/preact.js"
 };
 
 /// The file that answers for every view.

@@ -1,6 +1,6 @@
 // @ts-check
 // Requests. The token is sent in a header only, never in an address.
-import { signal } from './vendor/signals.js';
+import { signal } from './signals.js';
 import { parse } from './exact.js';
 
 /** A storage, empty if the browser permits none. @param {'localStorage' | 'sessionStorage'} name @returns {any} */

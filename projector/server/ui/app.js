@@ -1,7 +1,7 @@
 // @ts-check
 import { render } from './vendor/preact.js';
 import { useEffect, useErrorBoundary, useState } from './vendor/hooks.js';
-import { signal } from './vendor/signals.js';
+import { signal } from './signals.js';
 import { kept, server, token, useToken } from './api.js';
 import { isExact } from './exact.js';
 import * as live from './live.js';

@@ -1,7 +1,7 @@
 // @ts-check
 // News of records. All tabs of a browser share one stream: the tab with the lock reads it for the others. The stream lacks
 // refused records, and a page without locks has no stream. So `session` compares the overview with the news.
-import { signal, effect, untracked } from './vendor/signals.js';
+import { signal } from './signals.js';
 import { headers, search, token, Refused } from './api.js';
 import { parse } from './exact.js';
 import { parser } from './sse.js';
@@ -98,13 +98,12 @@ async function share(text, signal) {
 }
 
 export function start() {
-  effect(() => {
-    const text = token.value;
-    const end = new AbortController();
-    untracked(() => {
-      state.value = 'starting';
-      share(text, end.signal);
-    });
-    return () => end.abort();
+  /** @type {AbortController | undefined} */
+  let end;
+  token.subscribe((text) => {
+    end?.abort();
+    end = new AbortController();
+    state.value = 'starting';
+    share(text, end.signal);
   });
 }

@@ -1,7 +1,7 @@
 // @ts-check
 import { h } from './vendor/preact.js';
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from './vendor/hooks.js';
-import { signal } from './vendor/signals.js';
+import { signal } from './signals.js';
 import htm from './vendor/htm.js';
 import { brief, Exact, visible, write as json } from './exact.js';
 import { hiding } from './fold.js';

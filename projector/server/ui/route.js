@@ -1,6 +1,6 @@
 // @ts-check
 // The address is the state of the page: a link shows another person the same view, position and filters.
-import { signal } from './vendor/signals.js';
+import { signal } from './signals.js';
 
 /** @typedef {{ view: string, run: string | null, query: Record<string, string> }} Route */
 

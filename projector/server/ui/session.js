@@ -1,6 +1,6 @@
 // @ts-check
 // The caller and the server: their permissions and figures.
-import { signal, computed, effect, untracked } from './vendor/signals.js';
+import { signal, computed } from './signals.js';
 import { get, server, token } from './api.js';
 import { heard, state, tell } from './live.js';
 
@@ -82,14 +82,10 @@ export function refresh() {
 }
 
 export function start() {
-  effect(() => {
-    token.value;
-    // Its own reads must not begin it again.
-    untracked(() => {
-      caller.value = overview.value = null;
-      isUnknown.value = false;
-      ask();
-    });
+  token.subscribe(() => {
+    caller.value = overview.value = null;
+    isUnknown.value = false;
+    ask();
   });
   document.addEventListener('visibilitychange', () => { if (!document.hidden) refresh(); });
 }

@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { randomUUID } from 'node:crypto';
 
@@ -29,13 +29,20 @@ export async function startServer({ flags = [], dir = mkdtempSync(join(tmpdir(),
 }
 
 /** Runs the command and returns its output. */
-export function command(args) {
+export function command(args, { program = BINARY, env = process.env } = {}) {
   return new Promise((done, fail) => {
-    const child = spawn(BINARY, args, { stdio: ['ignore', 'pipe', 'inherit'] });
+    const child = spawn(program, args, { env, stdio: ['ignore', 'pipe', 'inherit'] });
     let out = '';
     child.stdout.on('data', (piece) => { out += piece; });
-    child.once('exit', (code) => (code === 0 ? done(out) : fail(new Error(`runlog ${args[0]} ended with ${code}`))));
+    child.once('exit', (code) => (code === 0 ? done(out) : fail(new Error(`${program} ${args[0]} ended with ${code}`))));
   });
+}
+
+/** Appends bytes to a partition of a server that does not run, as a foreign client would. Returns the offset. */
+export async function appendForeign(dir, partition, hex) {
+  const program = process.env.RUNLOG_TEST_PROCESS || new URL('../../target/debug/test_process', import.meta.url).pathname;
+  const env = { ...process.env, LD_LIBRARY_PATH: dirname(BINARY) };
+  return Number(await command(['local-appender', dir, String(partition), hex], { program, env }));
 }
 
 /** A client of the journal. */
@@ -148,6 +155,10 @@ export async function fillJournal(journal) {
   const long = await journal.claim('x/' + 'very-long-segment-'.repeat(12) + 'end', 'worker-5, ' + 'host-'.repeat(30));
   await long.request('transfer-1', 'create_transfer', { seller: 'S-2207', amount: 873, currency: 'EUR', note: 'n'.repeat(600) });
   await journal.claim(long.run, 'worker-5b');
+  const late = await journal.claim('late/refused-1', 'worker-13');
+  await late.request('pay-1', 'pay', { amount: 5 });
+  await journal.claim('late/refused-1', 'worker-14');
+  await late.result('pay-1', { paid: true });
   const hotel = await journal.claim('trip/ny-4410', 'worker-11, pid 7');
   hotel.agent = 'travel-agent';
   await hotel.turn('user', 'Book two nights in New York.');

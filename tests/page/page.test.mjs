@@ -7,7 +7,8 @@ import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { chromium } from 'playwright-core';
-import { command, fillJournal, Journal, killedRefund, startServer } from './journal.mjs';
+import { BYTES_MAX, files } from './files.mjs';
+import { appendForeign, command, fillJournal, Journal, killedRefund, startServer } from './journal.mjs';
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const SHOTS = process.env.RUNLOG_PAGE_SHOTS || new URL('../../target/page', import.meta.url).pathname;
@@ -76,12 +77,17 @@ const VIEWS = [
   { name: 'decisions', path: '/ui/decisions', ready: '.pane-decision' },
   { name: 'decisions-safe', path: '/ui/decisions?show=safe', ready: '.pane-decision' },
   { name: 'decisions-empty', path: '/ui/decisions?prefix=nothing', ready: '.empty' },
-  { name: 'runs', path: '/ui/runs', ready: '.run-row' },
+  { name: 'runs', path: '/ui/runs', ready: '.row' },
   { name: 'runs-failed', path: '/ui/runs?status=failed&stuck=1', ready: '.empty' },
   { name: 'run', path: '/ui/runs/research%2Fhome-batteries?scale=time', ready: '.detail .members' },
   { name: 'run-at', path: '/ui/runs/research%2Fhome-batteries', ready: '.detail .members', keys: ['{', '[', '['] },
   { name: 'run-right-to-left', path: '/ui/runs/support%2F%D8%B7%D9%84%D8%A8-%D8%A7%D8%B3%D8%AA%D8%B1%D8%AF%D8%A7%D8%AF-7?kind=turn', ready: '.wf-row' },
   { name: 'run-long-id', path: '/ui/decisions?prefix=x/', ready: '.pane-decision' },
+  { name: 'live', path: '/ui/live', ready: '.empty' },
+  { name: 'partitions', path: '/ui/partitions', ready: '.row' },
+  { name: 'audit-empty', path: '/ui/audit?show=retention', ready: '.empty' },
+  { name: 'refused', path: '/ui/refused', ready: '.row' },
+  { name: 'refused-empty', path: '/ui/refused?show=unreadable', ready: '.empty' },
   { name: 'run-unknown', path: '/ui/runs/no-such-run', ready: '.empty' },
 ];
 
@@ -358,7 +364,7 @@ test('back and forward, and a link that shows another person the same position',
   await page.goBack();
   await page.waitForSelector('.item');
   await page.goForward();
-  await page.waitForSelector('.run-row');
+  await page.waitForSelector('.row');
   const other = await Visit.begin({ scheme: 'light' });
   const shown = await other.open(address);
   await shown.waitForSelector('.wf-row');
@@ -395,12 +401,12 @@ test('the keyboard alone suffices', async () => {
   await page.getByText('Decided: nobody can find out', { exact: true }).waitFor();
   await page.keyboard.press('g');
   await page.keyboard.press('r');
-  await page.waitForSelector('.run-row');
+  await page.waitForSelector('.row');
   await page.keyboard.press('/');
   await page.keyboard.type('research');
   await page.waitForURL('**/ui/runs?prefix=research');
   await page.keyboard.press('Escape');
-  await page.waitForFunction(() => document.querySelectorAll('.run-row').length === 1);
+  await page.waitForFunction(() => document.querySelectorAll('.row').length === 1);
   await page.keyboard.press('j');
   await page.keyboard.press('Enter');
   await page.waitForSelector('.wf-row');
@@ -517,13 +523,13 @@ test('twelve tabs share one stream, and the next tab continues after the first i
   for (const page of pages) await page.locator('.foot', { hasText: 'live' }).waitFor();
   assert.equal(streams, 1);
   await (await journal.claim('tabs/one', 'worker')).lifecycle('started');
-  for (const page of pages) await page.locator('.run-row', { hasText: 'tabs/one' }).waitFor();
+  for (const page of pages) await page.locator('.row', { hasText: 'tabs/one' }).waitFor();
   await pages.shift().close();
   await pages[0].waitForTimeout(1);
   for (let waited = 0; streams < 2 && waited < WAIT; waited += 50) await pages[0].waitForTimeout(50);
   for (const page of pages) await page.locator('.foot', { hasText: 'live' }).waitFor();
   await (await journal.claim('tabs/two', 'worker')).lifecycle('started');
-  for (const page of pages) await page.locator('.run-row', { hasText: 'tabs/two' }).waitFor();
+  for (const page of pages) await page.locator('.row', { hasText: 'tabs/two' }).waitFor();
   assert.equal(streams, 2);
   await visit.end();
 });
@@ -535,15 +541,15 @@ test('a server that goes away is said in words, and the page goes on when it is 
   await (await owner.claim('before/one', 'worker')).lifecycle('started');
   const visit = await Visit.begin({ url: short.url, expected: ['ERR_CONNECTION_REFUSED', 'ERR_INCOMPLETE_CHUNKED_ENCODING', 'ERR_CONNECTION_RESET', 'ERR_EMPTY_RESPONSE', 'ERR_SOCKET_NOT_CONNECTED'] });
   const page = await visit.open('/ui/runs');
-  await page.locator('.run-row', { hasText: 'before/one' }).waitFor();
+  await page.locator('.row', { hasText: 'before/one' }).waitFor();
   await short.stop('SIGKILL');
   await page.getByText('The server has not answered for').waitFor();
-  assert.equal(await page.locator('.run-row').count(), 1, 'what was known stays');
+  assert.equal(await page.locator('.row').count(), 1, 'what was known stays');
   await page.screenshot({ path: join(SHOTS, 'server-away.png') });
   await isAccessible(page, 'away');
   short = await startServer({ dir: short.dir, port: Number(new URL(short.url).port) });
   await (await owner.claim('after/two', 'worker')).lifecycle('started');
-  await page.locator('.run-row', { hasText: 'after/two' }).waitFor();
+  await page.locator('.row', { hasText: 'after/two' }).waitFor();
   await page.getByText('The server has not answered for').waitFor({ state: 'detached' });
   await page.locator('.foot', { hasText: 'live' }).waitFor();
   await visit.end();
@@ -585,7 +591,7 @@ test('a run of ten thousand records is windowed, and a stopped partition is name
 });
 
 test('first rows appear soon', async () => {
-  for (const [path, ready] of [['/ui/decisions', '.item'], ['/ui/runs', '.run-row'], ['/ui/runs/research%2Fhome-batteries', '.wf-row']]) {
+  for (const [path, ready] of [['/ui/decisions', '.item'], ['/ui/runs', '.row'], ['/ui/runs/research%2Fhome-batteries', '.wf-row']]) {
     const times = [];
     for (let round = 0; round < 5; round++) {
       const visit = await Visit.begin();
@@ -602,4 +608,284 @@ test('first rows appear soon', async () => {
     // Printed, not asserted: it depends on the machine.
     console.log(`${path}: first rows ${Math.round(times.sort((a, b) => a - b)[2])} ms after the navigation began (median of 5, nothing cached)`);
   }
+});
+
+/** A server of which a partition stopped at a record of an unknown schema, and of which another has bytes that are no record. */
+async function stoppedServer(context, flags = [], token = undefined) {
+  const first = await startServer({ flags });
+  const one = await new Journal(first.url, token).claim('stops/one', 'worker-1');
+  const { position } = await one.lifecycle('started');
+  let other;
+  for (let nth = 0; !other; nth++) {
+    const claim = await new Journal(first.url, token).claim(`reads/run-${nth}`, 'worker-2');
+    const outcome = await claim.lifecycle('started');
+    if (outcome.position.partition !== position.partition) other = { claim, partition: outcome.position.partition };
+  }
+  await first.stop();
+  const stop = `${position.partition}:${await appendForeign(first.dir, position.partition, 'c301' + 'ab'.repeat(8) + '00')}`;
+  const bytes = Buffer.from('<img src=x onerror="document.title=1">\u202e' + 'x'.repeat(40)).toString('hex');
+  const unreadable = `${other.partition}:${await appendForeign(first.dir, other.partition, bytes)}`;
+  const second = await startServer({ dir: first.dir, flags });
+  context.after(() => second.end());
+  return { server: second, stop, unreadable, partition: position.partition, other, journal: new Journal(second.url, token) };
+}
+
+test('the server sends the files that the budget counts', async () => {
+  let bytes = 0;
+  for (const [name, content] of files) {
+    const response = await fetch(server.url + '/ui/' + (name === 'index.html' ? '' : name));
+    assert.equal(await response.text(), content, name);
+    bytes += content.length;
+  }
+  console.log(`${files.size} files, ${bytes} bytes; at most ${BYTES_MAX} compressed`);
+});
+
+test('a partition that stopped at an unknown schema is explained, and continues after a skip by keyboard alone', async (context) => {
+  const { server: stopped, stop, partition, journal: owner } = await stoppedServer(context);
+  const visit = await Visit.begin({ url: stopped.url });
+  const page = await visit.open('/ui/runs');
+  await page.getByText(`Partition ${partition} is stopped.`).waitFor();
+  await page.getByRole('link', { name: 'What to do' }).click();
+  await page.waitForURL('**/ui/partitions');
+  const finding = page.locator('.findings article', { hasText: `partition ${partition} is stopped at offset` });
+  await finding.getByText('start a version that knows the schema').waitFor();
+  await page.locator('.row', { hasText: `Partition ${partition}` }).getByText('stopped').waitFor();
+  for (const [scheme, viewport] of [['dark', WIDE], ['light', WIDE], ['dark', NARROW], ['light', NARROW]]) {
+    await page.emulateMedia({ colorScheme: scheme });
+    await page.setViewportSize(viewport);
+    await page.screenshot({ path: join(SHOTS, `partitions-stopped-${scheme}-${viewport === WIDE ? 'wide' : 'narrow'}.png`) });
+    await isAccessible(page, 'a stopped partition');
+  }
+  await page.setViewportSize(WIDE);
+  const sent = [];
+  visit.context.on('request', (request) => { if (request.url().includes('/v1/skips')) sent.push([new URL(request.url()).search, request.postData()]); });
+  for (let presses = 0; presses < 40; presses++) {
+    await page.keyboard.press('Tab');
+    if (await page.evaluate((text) => document.activeElement.textContent === text, `Skip ${stop} …`)) break;
+  }
+  await page.keyboard.press('Enter');
+  const dialog = page.getByRole('dialog', { name: `Skip the record at ${stop}` });
+  await dialog.getByText('The partition stopped here.').waitFor();
+  await isAccessible(page, 'the dialog of a skip');
+  await isInWords(page, 'the dialog of a skip');
+  const button = dialog.getByRole('button', { name: 'Void this record for every reader' });
+  await dialog.getByLabel('Why?').focus();
+  await page.keyboard.type('a client of a test wrote it');
+  await page.keyboard.press('Tab');
+  await page.keyboard.press('Control+A');
+  await page.keyboard.type('mara');
+  await page.keyboard.press('Tab');
+  await page.keyboard.type(stop.slice(0, -1) + '9999');
+  assert.ok(await button.isDisabled(), 'another position');
+  await dialog.getByText('Still missing: type the position.').waitFor();
+  await page.keyboard.press('Control+A');
+  await page.keyboard.type(stop);
+  await page.screenshot({ path: join(SHOTS, 'skip-stop.png') });
+  await page.keyboard.press('Enter');
+  await dialog.getByText('The record is void for every reader.').waitFor();
+  await page.screenshot({ path: join(SHOTS, 'skip-done.png') });
+  await isAccessible(page, 'a skip that was made');
+  assert.deepEqual(sent.map(([search]) => search), ['?dry_run=true', '?dry_run=true', '']);
+  assert.deepEqual(JSON.parse(sent[2][1]), { partition, offset: Number(stop.split(':')[1]), who: 'mara', why: 'a client of a test wrote it' });
+  await page.keyboard.press('Escape');
+  await finding.waitFor({ state: 'detached' });
+  await page.locator('.row', { hasText: `Partition ${partition}` }).getByText('shows all of the log').waitFor();
+  assert.equal((await (await owner.claim('stops/one', 'worker-9')).lifecycle('completed')).outcome, 'applied');
+  await visit.end();
+});
+
+test('a skip of a readable record says what is lost, and a plan that changed is read again', async () => {
+  const writer = await journal.claim('skips/run-1', 'worker-1');
+  await writer.lifecycle('started');
+  const { position } = await writer.turn('user', 'to be voided');
+  await writer.turn('assistant', 'a later record');
+  const place = `${position.partition}:${position.offset}`;
+  const visit = await Visit.begin();
+  const page = await visit.open('/ui/partitions');
+  let skips = 0;
+  visit.context.on('request', (request) => { skips += /\/v1\/skips\?(force|$)/.test(request.url()); });
+  await page.getByLabel('Void another record').fill(place);
+  await page.getByRole('button', { name: 'Show what a skip does' }).click();
+  const dialog = page.getByRole('dialog', { name: `Skip the record at ${place}` });
+  await dialog.getByText('This record can be read, and its partition did not stop here.').waitFor();
+  await dialog.getByText('1 later record of the run would be refused.').waitFor();
+  const button = dialog.getByRole('button', { name: 'Void this record for every reader' });
+  const fill = async () => {
+    await dialog.getByLabel('Why?').fill('a wrong customer');
+    await dialog.getByLabel('Your name').fill('mara');
+    await dialog.getByLabel(`Type ${place}`).fill(place);
+    assert.ok(await button.isDisabled(), 'its processes may run');
+    await dialog.getByLabel('I ended all processes of the run.').check();
+  };
+  await fill();
+  await page.screenshot({ path: join(SHOTS, 'skip-readable.png') });
+  await isAccessible(page, 'a skip of a readable record');
+  await writer.turn('assistant', 'one more');
+  await button.click();
+  await dialog.getByText('The journal knows more now.').waitFor();
+  await dialog.getByText('2 later records of the run would be refused.').waitFor();
+  assert.equal(skips, 0);
+  assert.equal(await dialog.getByLabel(`Type ${place}`).inputValue(), '', 'the position is typed again');
+  assert.equal(await dialog.getByLabel('Why?').inputValue(), 'a wrong customer');
+  await fill();
+  await button.click();
+  await dialog.getByText('The record is void for every reader.').waitFor();
+  assert.equal(skips, 1);
+  await visit.end();
+  // The partition is built again: the voided record and the displaced records are gone.
+  for (let waited = 0; (await journal.get('/v1/runs/skips%2Frun-1?deadline_ms=30000')).records > 2 && waited < WAIT; waited += 50) await new Promise((done) => setTimeout(done, 50));
+  assert.equal((await journal.get('/v1/runs/skips%2Frun-1')).records, 2);
+});
+
+test('refused records open in their run, and unreadable bytes are read on a click and stay text', async (context) => {
+  const { server: stopped, unreadable, partition } = await stoppedServer(context);
+  const visit = await Visit.begin();
+  const page = await visit.open('/ui/refused?run=late%2Frefused-1');
+  await page.locator('.row', { hasText: 'late/refused-1' }).getByText('another process had taken the run over').waitFor();
+  assert.equal(await page.locator('.row').count(), 1, 'the records of this run alone');
+  await page.getByRole('button', { name: 'show all' }).click();
+  await page.waitForURL('**/ui/refused');
+  await page.goBack();
+  await page.waitForURL(/run=late/);
+  await page.locator('.row').getByRole('link').click();
+  await page.locator('.detail', { hasText: 'A refused record' }).getByText('It is in the log and has no effect').waitFor();
+  await visit.end();
+  const other = await Visit.begin({ url: stopped.url });
+  const list = await other.open('/ui/refused?show=unreadable');
+  await list.getByText(`This list may lack records of partition ${partition}`).waitFor();
+  let reads = 0;
+  other.context.on('request', (request) => { reads += request.url().includes('/v1/dead-letters/'); });
+  await list.getByRole('link', { name: unreadable }).click();
+  await list.waitForURL(/at=/);
+  const dialog = list.getByRole('dialog', { name: `Unreadable bytes at ${unreadable}` });
+  await dialog.getByRole('button', { name: 'Show the bytes' }).waitFor();
+  assert.equal(reads, 0);
+  await dialog.getByRole('button', { name: 'Show the bytes' }).click();
+  await dialog.getByText('neither Avro single-object encoding nor Confluent framing').waitFor();
+  assert.match(await dialog.locator('.hex').innerText(), /^0000 {2}3c 69 6d 67 .* {2}<img src=x onerr$/m);
+  assert.equal(await list.evaluate(() => document.querySelectorAll('img').length), 0);
+  for (const [scheme, viewport] of [['dark', WIDE], ['light', NARROW]]) {
+    await list.emulateMedia({ colorScheme: scheme });
+    await list.setViewportSize(viewport);
+    await list.screenshot({ path: join(SHOTS, `unreadable-${scheme}.png`) });
+    await isAccessible(list, 'unreadable bytes');
+  }
+  await list.keyboard.press('Escape');
+  await list.waitForURL('**/ui/refused?show=unreadable');
+  await list.goBack();
+  await dialog.getByRole('button', { name: `Skip ${unreadable} …` }).click();
+  const skip = list.getByRole('dialog', { name: `Skip the record at ${unreadable}` });
+  await skip.getByText('These bytes cannot be read.').waitFor();
+  await skip.getByLabel('Why?').fill('a test wrote them');
+  await skip.getByLabel('Your name').fill('mara');
+  await skip.getByLabel(`Type ${unreadable}`).fill(unreadable);
+  await skip.getByRole('button', { name: 'Void this record for every reader' }).click();
+  await skip.getByText('The record is void for every reader.').waitFor();
+  await skip.getByRole('button', { name: 'Close' }).last().click();
+  await list.keyboard.press('Escape');
+  await list.getByText('Every record can be read').waitFor();
+  await other.end();
+});
+
+test('a token without operate sees partitions and skips nothing', async (context) => {
+  const tokens = join(server.dir, 'operators.json');
+  const make = async (principal, ...scopes) => JSON.parse(await command(['token', 'create', '--json', '--tokens', tokens, '--principal', principal, '--runs', '*', ...scopes.flatMap((scope) => ['--scope', scope])])).token;
+  const all = await make('admin', 'append', 'read_meta', 'read_content', 'resolve', 'operate');
+  const reader = await make('reader@acme', 'read_meta');
+  const auditor = await make('auditor@acme', 'read_meta', 'audit');
+  const { server: stopped, stop, unreadable, partition } = await stoppedServer(context, ['--tokens', tokens], all);
+  const visit = await Visit.begin({ url: stopped.url, expected: ['401', '403'] });
+  const page = await visit.open('/ui/partitions');
+  const enter = async (token) => {
+    await page.getByRole('dialog', { name: 'Token' }).getByLabel('Token or JWT').fill(token);
+    await page.getByRole('button', { name: 'Use this token' }).click();
+  };
+  await enter(reader);
+  await page.locator('.row', { hasText: `Partition ${partition}` }).getByText('stopped').waitFor();
+  await page.getByText('Your token may not read why a partition stopped, and what to do').waitFor();
+  await page.screenshot({ path: join(SHOTS, 'partitions-without-operate.png') });
+  await isAccessible(page, 'partitions without operate');
+  await page.getByRole('link', { name: 'Refused' }).click();
+  await page.getByRole('button', { name: 'Unreadable bytes' }).click();
+  await page.getByText('Your token may not list unreadable bytes').waitFor();
+  await page.goto('/ui/partitions');
+  await enter(auditor);
+  await page.getByText('Your token may not skip records: this needs the scope operate').waitFor();
+  assert.ok(await page.getByRole('button', { name: `Skip ${stop} …` }).isDisabled());
+  await page.goto('/ui/refused?show=unreadable&at=' + unreadable);
+  await enter(auditor);
+  const dialog = page.getByRole('dialog', { name: `Unreadable bytes at ${unreadable}` });
+  await dialog.getByText('Your token may not read these bytes: this needs the scope read_content').waitFor();
+  assert.ok(await dialog.getByRole('button', { name: 'Show the bytes' }).isDisabled());
+  await isAccessible(page, 'unreadable bytes without a scope');
+  await visit.end();
+});
+
+test('the live tail shows records as they arrive, filters, pauses, keeps a bounded number, and names a gap', async () => {
+  const visit = await Visit.begin();
+  const first = await visit.open('/ui/runs');
+  await first.locator('.foot', { hasText: 'live' }).waitFor();
+  const page = await visit.open('/ui/live?prefix=tail/');
+  await page.locator('.foot', { hasText: 'live' }).waitFor();
+  await page.getByText('Waiting for a record').waitFor();
+  const writer = await journal.claim('tail/one', 'worker');
+  await writer.turn('user', 'content that does not pass between tabs');
+  await (await journal.claim('other/one', 'worker')).turn('user', 'x');
+  await page.locator('.row', { hasText: 'tail/one' }).nth(1).waitFor();
+  assert.equal(await page.locator('.row').count(), 2);
+  assert.ok(!(await page.innerText('body')).includes('content that does not pass'));
+  for (const [scheme, viewport] of [['dark', WIDE], ['light', NARROW]]) {
+    await page.emulateMedia({ colorScheme: scheme });
+    await page.setViewportSize(viewport);
+    await page.screenshot({ path: join(SHOTS, `live-rows-${scheme}.png`) });
+    await isAccessible(page, 'live');
+  }
+  await page.setViewportSize(WIDE);
+  await page.getByRole('button', { name: 'Pause' }).click();
+  await writer.turn('user', 'y');
+  await page.getByRole('button', { name: 'Continue 1 newer' }).waitFor();
+  assert.equal(await page.locator('.row').count(), 2);
+  await page.getByRole('button', { name: 'Continue' }).click();
+  await page.waitForFunction(() => document.querySelectorAll('.row').length === 3);
+  // The tab with the stream is closed: the next stream begins at its own end.
+  await first.close();
+  await page.getByText('Records may be missing here').waitFor();
+  for (let nth = 0; nth < 3; nth++) await writer.append(...Array.from({ length: 250 }, (_, at) => writer.record(`t-${nth}-${at}`, { type: 'conversation_turn', message_id: `t-${nth}-${at}`, kind: 'user', content: 'z' })));
+  await page.waitForFunction(() => document.querySelector('.rows').getAttribute('aria-rowcount') === '501');
+  await page.getByRole('button', { name: 'Takeovers' }).click();
+  await page.waitForURL(/kind=claim/);
+  await page.getByText('Waiting for a record').waitFor();
+  await journal.claim('tail/one', 'worker-b');
+  await page.locator('.row', { hasText: 'takeover' }).waitFor();
+  await page.locator('main').focus();
+  await page.keyboard.press('j');
+  await page.keyboard.press('Enter');
+  await page.waitForURL(/\/ui\/runs\/tail%2Fone\?at=/);
+  await visit.end();
+});
+
+test('the audit lists decisions with their authors, the newest first, and retention horizons', async () => {
+  for (const nth of [1, 2]) {
+    await killedRefund(journal, `audit/refund-${nth}`, { order: String(nth) });
+    await journal.send('POST', `/v1/runs/audit%2Frefund-${nth}/effects/refund-3/resolution`, { decision: nth === 1 ? 'give_up' : 'not_done', revision: 1, who: `mara ${nth}`, why: `<b>asked</b> the provider ${nth}` });
+  }
+  const visit = await Visit.begin();
+  const page = await visit.open('/ui/audit');
+  const rows = page.locator('.row', { hasText: 'audit/refund-' });
+  await rows.nth(0).getByText('mara 2').waitFor();
+  await rows.nth(1).getByText('mara 1').waitFor();
+  await rows.nth(1).getByText('nobody can find out; the call counts as failed').waitFor();
+  await rows.nth(1).getByText('<b>asked</b> the provider 1').waitFor();
+  for (const [scheme, viewport] of [['dark', WIDE], ['light', WIDE], ['dark', NARROW], ['light', NARROW]]) {
+    await page.emulateMedia({ colorScheme: scheme });
+    await page.setViewportSize(viewport);
+    await page.screenshot({ path: join(SHOTS, `audit-${scheme}-${viewport === WIDE ? 'wide' : 'narrow'}.png`) });
+    await isAccessible(page, 'audit');
+    await isInWords(page, 'audit');
+  }
+  await page.setViewportSize(WIDE);
+  await rows.nth(0).getByRole('link').click();
+  await page.waitForURL(/\/ui\/runs\/audit%2Frefund-2\?at=/);
+  await page.locator('.detail').getByText('mara 2').waitFor();
+  await visit.end();
 });

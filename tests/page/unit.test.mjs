@@ -7,7 +7,8 @@ import { BYTES_MAX, files } from './files.mjs';
 const ui = new URL('../../projector/server/ui/', import.meta.url);
 const { parse, write, brief, visible, isExact, Exact } = await import(new URL('exact.js', ui));
 const { parser } = await import(new URL('sse.js', ui));
-const { entry, fold, withRefused, timeScale, claims, changes, hiding, marker, keyOf, proofOf, happened, ended, find, refit, body, isTyped } = await import(new URL('fold.js', ui));
+const { entry, fold, withRefused, timeScale, claims, changes, hiding, marker, keyOf, proofOf, happened, ended, find, refit, body, isTyped, dump } = await import(new URL('fold.js', ui));
+const { advised, stateOf } = await import(new URL('partitions.js', ui));
 const words = await import(new URL('words.js', ui));
 const route = await import(new URL('route.js', ui));
 
@@ -230,4 +231,24 @@ test('all files together are small enough', () => {
   const bytes = gzipSync([...files.values()].join(''), { level: 9 }).length;
   console.log(`the page has ${bytes} bytes compressed, ${BYTES_MAX} at most`);
   assert.ok(bytes <= BYTES_MAX, `${bytes} bytes`);
+});
+
+test('bytes are shown by place, digits and printable characters', () => {
+  assert.equal(dump(''), '');
+  const hex = Buffer.from('no record <b>\u202e').toString('hex');
+  const first = '6e 6f 20 72 65 63 6f 72 64 20 3c 62 3e e2 80 ae';
+  assert.equal(dump(hex), '0000  ' + first + '  no record <b>...');
+  assert.equal(dump(hex + '0a41'), dump(hex) + '\n0010  0a 41' + ' '.repeat(42) + '  .A');
+});
+
+test('a skip is offered only where the server advises one', () => {
+  assert.equal(advised({ fix: 'start a version that knows the schema, or void the record: runlog dead-letter skip 2:17 --who … --why …' }), '2:17');
+  assert.equal(advised({ fix: 'the log no longer has the next record: restore the topic from a copy' }), null);
+  assert.equal(advised({ fix: 'see `runlog dead-letter list`; find out which client writes them' }), null);
+  assert.equal(advised({}), null);
+});
+
+test('a partition without an end of the log is not called current', () => {
+  assert.deepEqual([{ state: 'stopped', lag: 0 }, { state: 'running', lag: null }, { state: 'running', lag: 3 }, { state: 'running', lag: 0 }].map((each) => stateOf(each)[1]),
+    ['stopped', 'the log does not answer', 'behind by 3', 'shows all of the log']);
 });

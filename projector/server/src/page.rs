@@ -28,8 +28,8 @@ macro_rules! files {
 /// The files by name. A test compares the list with the folder.
 const FILES: &[(&str, &[u8])] = files! {
     "index.html" "app.css" "icon.svg"
-    "app.js" "api.js" "decide.js" "decisions.js" "exact.js" "fold.js" "live.js" "parts.js" "route.js" "run.js" "runs.js"
-    "session.js" "signals.js" "sse.js" "waterfall.js" "words.js"
+    "app.js" "api.js" "audit.js" "decide.js" "decisions.js" "exact.js" "fold.js" "live.js" "partitions.js" "parts.js" "refused.js"
+    "route.js" "run.js" "runs.js" "session.js" "signals.js" "sse.js" "tail.js" "waterfall.js" "words.js"
     "vendor/hooks.js" "vendor/htm.js" "vendor/preact.js"
 };
 
@@ -124,7 +124,8 @@ impl Served {
 
 /// Returns the name of the file that answers for a path below `/ui/`.
 fn file_of(path: &str) -> &str {
-    let is_view = matches!(path, "" | "decisions" | "runs") || path.starts_with("runs/");
+    let is_view = matches!(path, "" | "audit" | "decisions" | "live" | "partitions" | "refused" | "runs")
+        || path.starts_with("runs/");
     if is_view { INDEX } else { path }
 }
 

@@ -9,9 +9,13 @@ import { Dialog, Empty, html, Icon, Link, now, useKeys } from './parts.js';
 import { go, route } from './route.js';
 import * as session from './session.js';
 import * as words from './words.js';
+import { Audit } from './audit.js';
 import { Decisions } from './decisions.js';
 import { Runs } from './runs.js';
 import { Run } from './run.js';
+import { Partitions } from './partitions.js';
+import { Refused } from './refused.js';
+import { Tail } from './tail.js';
 
 const THEME = 'runlog.theme';
 /** `dark`, `light`, or empty for the system's. */
@@ -26,8 +30,12 @@ setTheme(theme.value);
 const isHelpOpen = signal(false);
 
 const VIEWS = [
-  { view: 'decisions', icon: 'decide', title: 'Decisions', key: 'd' },
-  { view: 'runs', icon: 'runs', title: 'Runs', key: 'r' },
+  { view: 'decisions', icon: 'decide', title: 'Decisions', key: 'd', Shown: Decisions },
+  { view: 'runs', icon: 'runs', title: 'Runs', key: 'r', Shown: Runs },
+  { view: 'live', icon: 'live', title: 'Live', key: 'l', Shown: Tail },
+  { view: 'partitions', icon: 'partitions', title: 'Partitions', key: 'p', Shown: Partitions },
+  { view: 'refused', icon: 'refused', title: 'Refused', key: 'x', Shown: Refused },
+  { view: 'audit', icon: 'audit', title: 'Audit', key: 'a', Shown: Audit },
 ];
 
 const NEWS = { starting: 'connecting', live: 'live', waiting: 'reconnecting', polling: 'asks every 2 s' };
@@ -35,14 +43,17 @@ const NEWS = { starting: 'connecting', live: 'live', waiting: 'reconnecting', po
 function Rail() {
   const { view } = route.value;
   const fresh = session.freshness.value;
-  const waiting = session.waiting.value;
   const { caller, overview } = session;
+  const waiting = session.waiting.value;
+  const stopped = overview.value?.stopped.length;
+  /** @type {Record<string, any>} */
+  const numbers = { decisions: waiting && [waiting, 'waiting'], partitions: stopped && [stopped, 'stopped'] };
   const dark = theme.value ? theme.value === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
   return html`<nav class="rail" aria-label="Views">
     <${Link} class="brand" to=${{ view: 'decisions' }} aria-label="Runlog, decisions"><svg viewBox="0 0 32 32" aria-hidden="true"><path d="M6 9h13M6 16h19M6 23h8" /><circle cx="22.5" cy="23" r="2.8" /></svg><span>Runlog</span><//>
-    ${VIEWS.map(({ view: name, icon, title, key }) => html`<${Link} key=${name} class="nav" to=${{ view: name }} title=${title + ' (g ' + key + ')'}
-      aria-current=${view === name || (view === 'run' && name === 'runs') ? 'page' : undefined}><${Icon} name=${icon} /><span>${title}</span>${name === 'decisions' && waiting
-        ? html`<span class="count" aria-label=${waiting + ' waiting'}>${words.count(waiting)}</span>` : null}<//>`)}
+    <div class="views">${VIEWS.map(({ view: name, icon, title, key }) => html`<${Link} key=${name} class="nav" to=${{ view: name }} title=${title + ' (g ' + key + ')'}
+      aria-current=${view === name || (view === 'run' && name === 'runs') ? 'page' : undefined}><${Icon} name=${icon} /><span>${title}</span>${numbers[name]
+        ? html`<span class="count" aria-label=${numbers[name].join(' ')}>${words.count(numbers[name][0])}</span>` : null}<//>`)}</div>
     <div class="foot">
       <p class=${'fresh is-' + fresh.word} role="status"><i></i>${fresh.text}</p>
       ${overview.value && html`<p class="quiet">${words.plural(overview.value.partitions.length, 'partition')} · ${NEWS[live.state.value]}</p>`}
@@ -65,7 +76,7 @@ function Banner() {
   }
   if (!isExact) return html`<div class="banner bad" role="status"><b>This browser rounds numbers.</b> Digits may differ from the journal, so you cannot decide here. Use a newer browser.</div>`;
   if (overview?.stopped.length) {
-    return html`<div class="banner" role="status"><b>Partition ${overview.stopped.join(', ')} is stopped.</b> Its runs are shown as of the stop, and accept no decision. “runlog doctor” says what to do.</div>`;
+    return html`<div class="banner" role="status"><b>Partition ${overview.stopped.join(', ')} is stopped.</b> Its runs are shown as of the stop, and accept no decision. <${Link} to=${{ view: 'partitions' }}>What to do<//></div>`;
   }
   return null;
 }
@@ -97,7 +108,7 @@ function TokenDialog() {
 }
 
 const KEYS = [
-  ['g d', 'Decisions'], ['g r', 'Runs'], ['/', 'Search'], ['j', 'Next'], ['k', 'Previous'], ['Enter', 'Open'],
+  ...VIEWS.map(({ key, title }) => ['g ' + key, title]), ['/', 'Search'], ['j', 'Next'], ['k', 'Previous'], ['Enter', 'Open'],
   ['[', 'A record earlier'], [']', 'A record later'], ['{', 'A checkpoint or takeover earlier'], ['}', 'A checkpoint or takeover later'],
   ['h', 'The newest record'], ['?', 'This list'], ['Esc', 'Close'],
 ];
@@ -116,8 +127,8 @@ function View() {
   }
   const key = token.value;
   if (run) return html`<${Run} id=${run} key=${run + ' ' + key} />`;
-  if (view === 'runs') return html`<${Runs} key=${key} />`;
-  if (view === 'decisions') return html`<${Decisions} key=${key} />`;
+  const Shown = VIEWS.find((each) => each.view === view)?.Shown;
+  if (Shown) return html`<${Shown} key=${view + ' ' + key} />`;
   return html`<${Empty} title="There is no such view"><${Link} to=${{ view: 'decisions' }}>Decisions<//> and <${Link} to=${{ view: 'runs' }}>runs<//> are here.<//>`;
 }
 

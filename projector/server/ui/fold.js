@@ -205,3 +205,14 @@ export function changes(before, fresh) {
   if (!news.length) news.push('The effect changed after revision ' + before.revision + '; it has revision ' + fresh.revision + ' now.');
   return news;
 }
+
+/** Bytes in lines of 16: the place, the hexadecimal digits, and the printable characters of ASCII. @param {string} hex */
+export function dump(hex) {
+  const lines = [];
+  for (let at = 0; at < hex.length; at += 32) {
+    const pairs = hex.slice(at, at + 32).match(/../g) || [];
+    const text = pairs.map((pair) => String.fromCharCode(parseInt(pair, 16)).replace(/[^ -~]/, '.')).join('');
+    lines.push((at / 2).toString(16).padStart(4, '0') + '  ' + pairs.join(' ').padEnd(47) + '  ' + text);
+  }
+  return lines.join('\n');
+}

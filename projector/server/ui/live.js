@@ -6,7 +6,7 @@ import { headers, search, token, Refused } from './api.js';
 import { parse } from './exact.js';
 import { parser } from './sse.js';
 
-/** @typedef {{ run: string, type: string, partition: number, offset: number }} News `run` is empty if unknown. */
+/** @typedef {{ run: string, type: string, partition: number, offset: number, time?: string }} News `run` is empty if unknown. */
 
 /** The source of news: `starting`, `live`, `waiting` (until the stream connects again) or `polling`. */
 export const state = signal(/** @type {'starting' | 'live' | 'waiting' | 'polling'} */ ('starting'));
@@ -53,7 +53,7 @@ async function follow(signal, each, report) {
           if (id) last = id;
           if (event !== 'message') continue;
           const line = parse(data);
-          each({ run: line.run_id, type: line.payload_type, partition: line.position.partition, offset: line.position.offset });
+          each({ run: line.run_id, type: line.payload_type, partition: line.position.partition, offset: line.position.offset, time: line.logged_at || line.timestamp });
         }
       }
     } catch (error) {
@@ -91,7 +91,9 @@ async function share(text, signal) {
   signal.addEventListener('abort', () => channel.close());
   const lead = () => {
     leads = true;
+    // Records between the streams of two tabs are lost: the state tells so.
     const report = (now) => { state.value = now; if (!signal.aborted) channel.postMessage({ state: now }); };
+    report('starting');
     return follow(signal, (news) => { tell(news); if (!signal.aborted) channel.postMessage({ news }); }, report);
   };
   await navigator.locks.request(name, { signal }, lead).catch(() => {});

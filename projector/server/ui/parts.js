@@ -3,10 +3,12 @@ import { h } from './vendor/preact.js';
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from './vendor/hooks.js';
 import { signal } from './signals.js';
 import htm from './vendor/htm.js';
+import { pages } from './api.js';
 import { brief, Exact, visible, write as json } from './exact.js';
 import { hiding } from './fold.js';
+import { listen } from './live.js';
 import { go, write } from './route.js';
-import { allows, asksForToken } from './session.js';
+import { allows, asksForToken, overview, watches } from './session.js';
 import * as words from './words.js';
 
 export const html = htm.bind(h);
@@ -15,6 +17,10 @@ export const html = htm.bind(h);
 const ICONS = {
   decide: 'M8 2 14.5 13.5h-13L8 2Zm0 4.5v3.2m0 1.7v.3',
   runs: 'M2 4h12M2 8h8M2 12h10',
+  live: 'M1.5 8h3l2-5 3 10 2-5h3',
+  partitions: 'M2.5 3.5h11v3h-11zM2.5 9.5h11v3h-11z',
+  refused: 'M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2ZM4 4l8 8',
+  audit: 'M4 2h8v12H4zM6 5.5h4M6 8h4m-4 2.5h2',
   search: 'M7 2.5a4.5 4.5 0 1 1 0 9 4.5 4.5 0 0 1 0-9Zm3.4 7.9L14 14',
   theme: 'M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2Zm0 0v12M8 5h4.8M8 8h5.9M8 11h4.8',
   key: 'M10.5 2.5a3 3 0 1 1-2.4 4.8L3 12.5V14h2l.5-1.5H7L8 10m3-4.6v.1',
@@ -170,7 +176,7 @@ if (typeof document !== 'undefined') setInterval(() => { if (!document.hidden) n
 /** @param {number | null | undefined} age @param {number} at */
 export const aged = (age, at) => (age === null || age === undefined ? null : age + Math.max(0, now.value - at));
 
-export function Rows({ items, height, render, label, current, onEnd, foot, role = 'list', head, rowClass }) {
+export function Rows({ items, height, render, label, current, onEnd, foot, role = 'list', head, rowClass, style }) {
   const box = useRef(/** @type {any} */ (null));
   const [seen, setSeen] = useState({ top: 0, tall: 800 });
   const measure = () => {
@@ -195,10 +201,16 @@ export function Rows({ items, height, render, label, current, onEnd, foot, role 
   const first = Math.max(0, seen.top - 8);
   const shown = items.slice(first, seen.top + Math.ceil(seen.tall / height) + 8);
   const row = role === 'list' ? 'listitem' : role === 'table' ? 'row' : undefined;
-  return html`<div class="rows" ref=${box} onScroll=${measure} role=${items.length ? role : undefined} aria-label=${items.length ? label : undefined} aria-rowcount=${role === 'table' ? items.length + 1 : undefined} tabindex="-1">${head}
+  return html`<div class="rows" ref=${box} onScroll=${measure} role=${items.length ? role : undefined} aria-label=${items.length ? label : undefined} aria-rowcount=${role === 'table' ? items.length + 1 : undefined} tabindex="-1" style=${style}>${head}
     <div class="rows-all" role="presentation" style=${{ height: items.length * height + 'px' }}>${shown.map((item, at) =>
       html`<div class=${'rows-one' + (rowClass ? ' ' + rowClass(item, first + at) : '')} key=${item.key} role=${row} aria-setsize=${row === 'listitem' ? items.length : undefined} aria-posinset=${row === 'listitem' ? first + at + 1 : undefined} aria-rowindex=${row === 'row' ? first + at + 2 : undefined} style=${{ top: (first + at) * height + 'px', height: height + 'px' }}>${render(item, first + at)}</div>`)}</div>${foot}</div>`;
 }
+
+/** A windowed list with a head. A column is its title, the content of a cell, and the classes of its cells. `widths`: of a CSS grid. */
+export const Table = ({ columns, widths, current, ...rest }) => html`<${Rows} height=${40} role="table" current=${current} ...${rest} style=${{ '--widths': widths }}
+  rowClass=${(item, nth) => 'row' + (nth === current ? ' current' : '')}
+  head=${html`<div class="row-head" role="row" aria-rowindex="1">${columns.map(([title, , kind]) => html`<span key=${title} role="columnheader" class=${kind}>${title}</span>`)}</div>`}
+  render=${(item) => columns.map(([title, content, kind]) => html`<span key=${title} role="cell" class=${kind}>${content(item)}</span>`)} />`;
 
 /** @param {Record<string, () => void>} keys */
 export function useKeys(keys) {
@@ -214,4 +226,43 @@ export function useKeys(keys) {
     addEventListener('runlog-key', press);
     return () => removeEventListener('runlog-key', press);
   }, []);
+}
+
+/** The row that the keys chose, or -1. @param {any[]} items @param {(item: any) => void} open */
+export function useCursor(items, open) {
+  const [current, setCurrent] = useState(-1);
+  const step = (by) => setCurrent((last) => Math.max(0, Math.min(items.length - 1, last + by)));
+  useKeys({ j: () => step(1), k: () => step(-1), ArrowDown: () => step(1), ArrowUp: () => step(-1), Enter: () => { if (items[current]) open(items[current]); } });
+  return /** @type {const} */ ([current, setCurrent]);
+}
+
+export function Top({ title, children, tools }) {
+  useEffect(() => { document.title = title + ' · Runlog'; });
+  return html`<header class="top"><div class="top-title"><h1>${title}</h1><p class="quiet">${children}</p></div><div class="top-tools">${tools}</div></header>`;
+}
+
+/** Says that the token lacks both scopes of operators and auditors. */
+export const NeedsWatch = ({ to }) => (watches() ? null : html`<p class="notice quiet"><${Icon} name="shield" /><span>Your token may not ${to}: this needs the scope <code>operate</code> or <code>audit</code>.</span></p>`);
+
+/**
+ * A table of a list of the server, which is read again after news. `rowsOf` may sort the items that were read.
+ * `order` says which items are the first.
+ */
+export function Listing({ path, query, member, open, empty, order, rowsOf = (items) => items, ...table }) {
+  const [most, setMost] = useState(1);
+  const id = path + JSON.stringify(query);
+  const { answer, problem, reload } = useAnswer((signal) => pages(path, { limit: 500, ...query }, member, most, signal).then((list) => ({ ...list, id })), [id, most]);
+  const last = useRef(/** @type {any} */ (null));
+  if (answer) last.current = answer;
+  const list = last.current?.id === id ? last.current : null;
+  const items = useMemo(() => rowsOf(list?.items || []).map((item) => ({ ...item, key: words.place(item.position) + ' ' + (item.position.index || 0) })), [list]);
+  const soon = useThrottle(reload, 2000 * most);
+  useEffect(() => listen(soon), [soon]);
+  const [current] = useCursor(items, open);
+  const lacks = overview.value?.unavailable_partitions;
+  return html`<${Trouble} problem=${problem} />
+    ${lacks?.length ? html`<div class="notice amber" role="status"><b>This list may lack records of partition ${lacks.join(', ')}</b>, which is stopped, rebuilt or does not answer.</div>` : null}
+    ${!list ? (problem ? null : html`<div class="pad"><${Loading} lines=${6} /></div>`)
+      : !items.length && !list.more ? empty
+        : html`<${Table} items=${items} current=${current} ...${table} foot=${list.more ? html`<p class="rows-foot">These are the first ${words.count(items.length)}, ${order}. <button type="button" class="text" onClick=${() => setMost(most + 9)}>Load more</button></p>` : null} />`}`;
 }

@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from './vendor/hooks.js';
 import { get, pages } from './api.js';
 import { listen } from './live.js';
-import { aged, Badge, Empty, html, Icon, Link, Loading, now, Rows, RunName, Segments, Trouble, useAnswer, useKeys, useThrottle } from './parts.js';
+import { aged, Badge, Empty, html, Icon, Link, Loading, now, RunName, Segments, Table, Top, Trouble, useAnswer, useCursor, useThrottle } from './parts.js';
 import { change, go, route } from './route.js';
 import { overview, refresh } from './session.js';
 import * as words from './words.js';
@@ -36,17 +36,22 @@ async function readEffects(prefix, signal) {
   return { waiting: named(false), running: named(true) };
 }
 
-function Row({ run, at, effects }) {
-  const waits = effects?.waiting.get(run.run_id);
-  const runs = effects?.running.get(run.run_id);
-  const age = aged(run.age_millis, at);
-  return html`<span role="cell" class="cell-run"><${Link} to=${{ run: run.run_id, query: {} }}><${RunName} id=${run.run_id} /><//></span>
-    <span role="cell" class="cell-state"><${Badge} tone=${TONES[run.status] || 'grey'}>${words.status(run.status)}<//>${waits ? html`<${Badge} tone="amber" title=${waits.tool_name}>needs a decision<//>` : runs ? html`<${Badge} tone="blue quiet" title=${runs.tool_name}>running a call<//>` : null}</span>
-    <span role="cell" class="number">${words.count(run.records)}</span>
-    <span role="cell" class="number">${run.epoch > 1 ? html`<span class="amber-text">${run.epoch - 1}</span>` : html`<span class="faint">–</span>`}</span>
-    <span role="cell" class="mono faint number cell-place">${words.place(run.position)}</span>
-    <span role="cell" class=${'number cell-age' + (age !== null && age < 4000 ? ' fresh-text' : '')} title=${words.moment(run.updated_at) + ' UTC'}>${words.ago(age)}</span>`;
-}
+/** The columns of the table. @param {number} at when the list was read @param {any} effects */
+const columns = (at, effects) => [
+  ['Run', (run) => html`<${Link} to=${{ run: run.run_id, query: {} }}><${RunName} id=${run.run_id} /><//>`, 'cell-main'],
+  ['State', (run) => {
+    const waits = effects?.waiting.get(run.run_id);
+    const runs = effects?.running.get(run.run_id);
+    return html`<${Badge} tone=${TONES[run.status] || 'grey'}>${words.status(run.status)}<//>${waits ? html`<${Badge} tone="amber" title=${waits.tool_name}>needs a decision<//>` : runs ? html`<${Badge} tone="blue quiet" title=${runs.tool_name}>running a call<//>` : null}`;
+  }, 'cell-state'],
+  ['Records', (run) => words.count(run.records), 'number'],
+  ['Takeovers', (run) => (run.epoch > 1 ? html`<span class="amber-text">${run.epoch - 1}</span>` : html`<span class="faint">–</span>`), 'number'],
+  ['Position', (run) => words.place(run.position), 'mono faint number cell-place'],
+  ['Last record', (run) => {
+    const age = aged(run.age_millis, at);
+    return html`<span class=${age !== null && age < 4000 ? 'fresh-text' : 'quiet'} title=${words.moment(run.updated_at) + ' UTC'}>${words.ago(age)}</span>`;
+  }, 'number cell-age'],
+];
 
 export function Runs() {
   const { query } = route.value;
@@ -69,28 +74,22 @@ export function Runs() {
     timer.current = setTimeout(() => { setMost(1); change({ prefix }, true); }, 250);
   };
   const runs = useMemo(() => (list?.items || []).map((run) => ({ ...run, key: run.run_id })), [list]);
-  const [current, setCurrent] = useState(-1);
-  const step = (by) => setCurrent((last) => Math.max(0, Math.min(runs.length - 1, last + by)));
-  useKeys({ j: () => step(1), k: () => step(-1), ArrowDown: () => step(1), ArrowUp: () => step(-1),
-    Enter: () => { if (runs[current]) go({ run: runs[current].run_id, query: {} }); } });
-  useEffect(() => { document.title = 'Runs · Runlog'; });
+  const [current, setCurrent] = useCursor(runs, ({ run_id: run }) => go({ run, query: {} }));
   now.value;
   const filter = (members) => { setMost(1); setCurrent(-1); change(members); };
   const waiting = overview.value?.pending.reconcile_required.waiting;
   const isFiltered = query.prefix || query.status || query.stuck || query.since;
-  return html`<section class="view runs">
-    <header class="top"><div class="top-title"><h1>Runs</h1><p class="quiet">${list?.order === 'id' ? 'By id: there are too many runs to sort by time.' : 'The newest record first.'}${effects.answer?.isPart ? ' Too many calls wait to mark their runs: use the filter.' : ''}</p></div>
-      <div class="top-tools"><label class="search"><${Icon} name="search" /><span class="out">Run id begins with</span><input data-search spellcheck="false" placeholder="Run id begins with …" value=${text} onInput=${type} /><kbd>/</kbd></label></div></header>
+  return html`<section class="view">
+    <${Top} title="Runs" tools=${html`<label class="search"><${Icon} name="search" /><span class="out">Run id begins with</span><input data-search spellcheck="false" placeholder="Run id begins with …" value=${text} onInput=${type} /><kbd>/</kbd></label>`}>
+      ${list?.order === 'id' ? 'By id: there are too many runs to sort by time.' : 'The newest record first.'}${effects.answer?.isPart ? ' Too many calls wait to mark their runs: use the filter.' : ''}<//>
     <div class="filters"><${Segments} label="Status" value=${query.status || ''} options=${STATUS} onChange=${(status) => filter({ status })} />
       <button type="button" class="chip" aria-pressed=${query.stuck === '1'} onClick=${() => filter({ stuck: query.stuck === '1' ? '' : '1' })}><i></i>Needs a decision${waiting ? html` <b>${words.count(waiting)}</b>` : ''}</button>
       <label class="select"><span class="out">Last record</span><select value=${query.since || ''} onChange=${(event) => filter({ since: event.target.value })}>${SINCE.map(([name, title]) => html`<option key=${name} value=${name}>${title}</option>`)}</select></label></div>
     ${problem ? html`<${Trouble} problem=${problem} />` : null}
     ${!list && !problem ? html`<div class="pad"><${Loading} lines=${8} /></div>`
       : list && !runs.length ? html`<${Empty} title=${isFiltered ? 'No run matches' : 'No run yet'}>${isFiltered ? html`Change the filters, or <button type="button" class="text" onClick=${() => filter({ prefix: '', status: '', stuck: '', since: '' })}>show all runs</button>.` : html`The first record of an agent appears here at once. <code>runlog demo --serve</code> shows an example.`}<//>`
-        : list ? html`<${Rows} items=${runs} height=${40} label="Runs" role="table" current=${current} render=${(run) => html`<${Row} run=${run} at=${kept.current?.at || at} effects=${effects.answer} />`}
-            rowClass=${(run, nth) => 'run-row' + (nth === current ? ' current' : '')}
+        : list ? html`<${Table} items=${runs} label="Runs" current=${current} columns=${columns(kept.current?.at || at, effects.answer)} widths="5fr 3fr 1fr 1fr 1.2fr 1.5fr"
             onEnd=${() => { if (answer?.more && most < PAGES_MAX) setMost(most + 1); }}
-            head=${html`<div class="run-head" role="row" aria-rowindex="1"><span role="columnheader">Run</span><span role="columnheader">State</span><span role="columnheader" class="number">Records</span><span role="columnheader" class="number">Takeovers</span><span role="columnheader" class="number cell-place">Position</span><span role="columnheader" class="number">Last record</span></div>`}
             foot=${list.more && most >= PAGES_MAX ? html`<p class="rows-foot">The first ${words.count(runs.length)} runs. Narrow the list to see others.</p>` : null} />` : null}
   </section>`;
 }

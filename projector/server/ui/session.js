@@ -18,6 +18,9 @@ export const isUnknown = signal(false);
 /** Whether the credential has a scope. Without an answer of the server, it may. @param {string} scope */
 export const allows = (scope) => !caller.value || caller.value.scopes.includes(scope);
 
+/** Whether the credential may see figures and lists of the whole journal. */
+export const watches = () => allows('operate') || allows('audit');
+
 export const waiting = computed(() => overview.value?.pending.reconcile_required.waiting ?? null);
 
 export const freshness = computed(() => {

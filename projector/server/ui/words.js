@@ -37,6 +37,11 @@ const REASONS = {
   batch: 'a record of its batch was refused',
   wrong_partition: 'it is in the partition of other runs',
 };
+/** Why bytes are no record. @type {Record<string, string>} */
+const UNREADABLE = { not_framed: 'they do not begin as a record does', undecodable: 'they do not fit their schema', too_large: 'they are too large' };
+/** @param {string} reason */
+export const unreadable = (reason) => UNREADABLE[reason] || reason.replace(/_/g, ' ');
+
 /** @param {string} reason */
 export const reason = (reason) => REASONS[reason] || reason.replace(/_/g, ' ');
 

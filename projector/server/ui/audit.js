@@ -1,0 +1,65 @@
+// @ts-check
+// Who decided what: decisions, which are records of runs, and retention horizons. No list of the server has the skips.
+import { get, run as pathOf, token } from './api.js';
+import { brief, visible } from './exact.js';
+import { Empty, hidden, html, Link, Listing, NeedsWatch, RunName, Segments, Top, useAnswer } from './parts.js';
+import { change, go, route } from './route.js';
+import { watches } from './session.js';
+import * as words from './words.js';
+
+/** The records of the decisions that were shown, by position. @type {Map<string, Promise<any>>} */
+const lines = new Map();
+token.subscribe(() => lines.clear());
+
+/** Reads the record of an event, masked. */
+function lineOf({ key, run_id: run, record_id: id, position }) {
+  if (lines.size > 2000) lines.clear();
+  const known = lines.get(key);
+  if (known) return known;
+  const line = get(pathOf(run) + '/records', { as_of: words.place(position), order: 'desc', limit: position.index ? 1000 : 8, consistency: 'eventual' })
+    .then(({ records }) => records.find((each) => each.record_id === id && words.place(each.position) === words.place(position)) || {});
+  lines.set(key, line);
+  line.catch(() => lines.delete(key));
+  return line;
+}
+
+/** Shows a part of the record of an event. `text` writes it from the payload. */
+function Told({ event, text }) {
+  const { answer, problem } = useAnswer(() => lineOf(event), [event.key]);
+  if (!answer) return problem ? 'cannot be read' : '…';
+  return html`<span dir="auto">${hidden(answer.payload) || (answer.payload ? text(answer.payload, answer) : 'not found')}</span>`;
+}
+const told = (text) => (event) => html`<${Told} event=${event} text=${text} />`;
+
+const inRun = ({ run_id: run, record_id: sel, position }) => ({ run, query: { at: words.place(position), sel } });
+const DECISIONS = [
+  ['Time, UTC', ({ timestamp }) => words.moment(timestamp), 'mono faint'],
+  ['Run', (each) => html`<${Link} to=${inRun(each)}><${RunName} id=${each.run_id} /><//>`, 'cell-main'],
+  ['Decided', told(({ decision }) => words.DECIDED[decision] || brief(decision)), ''],
+  ['By', told(({ who }, { principal, principal_verified: isVerified }) => html`<span title=${principal ? visible(principal) + (isVerified ? ', verified' : ', not verified') : undefined}>${words.shorten(brief(who ?? ''), 40)}${principal && !isVerified ? ', not verified' : ''}</span>`), ''],
+  ['Because', told(({ why }) => words.shorten(brief(why ?? ''), 160)), 'faint'],
+  ['Position', ({ position }) => words.place(position), 'mono faint number cell-place'],
+];
+const HORIZONS = [
+  ['Content before', ({ until }) => words.moment(until) + ' UTC', 'mono'],
+  ['Of', ({ family }) => words.type(family), 'cell-main'],
+  ['By', ({ who }) => words.shorten(who, 40), ''],
+  ['Because', ({ why }) => html`<span dir="auto">${words.shorten(why, 160)}</span>`, 'faint'],
+  ['Position', ({ position }) => words.place(position), 'mono faint number'],
+];
+
+/** Decisions, the newest first. A record of another type may claim to be of their family. */
+export const decisions = (events) => events.filter(({ payload_type: type }) => type === 'effect_resolution').sort((a, b) => (a.timestamp < b.timestamp ? 1 : a.timestamp > b.timestamp ? -1 : 0));
+
+export function Audit() {
+  const { query } = route.value;
+  const isRetention = query.show === 'retention';
+  return html`<section class="view">
+    <${Top} title="Audit" tools=${html`<${Segments} label="Show" value=${isRetention ? 'retention' : ''} options=${[['', 'Decisions'], ['retention', 'Retention']]} onChange=${(show) => change({ show })} />`}>Who decided what, and why. Skips are not listed here: they are in the server’s audit log.<//>
+    ${!isRetention ? html`<${Listing} key="decisions" path="/v1/events" query=${{ family: 'effect_resolution' }} member="events" label="Decisions" order="partition by partition, so newer decisions may be missing" rowsOf=${decisions} columns=${DECISIONS} widths="2.3fr 4fr 4fr 2fr 4fr 1fr" open=${(each) => go(inRun(each))}
+        empty=${html`<${Empty} title="No decision yet">Each decision about a call that may have happened appears here.<//>`} />`
+      : watches() ? html`<${Listing} key="horizons" path="/v1/horizons" query=${{}} member="horizons" label="Retention horizons" order="in the order of the partitions" columns=${HORIZONS} widths="2fr 3fr 2fr 5fr 1fr" open=${() => {}}
+        empty=${html`<${Empty} title="No content was deleted">“runlog retention” deletes the content of old records.<//>`} />`
+        : html`<${NeedsWatch} to="list retention horizons" />`}
+  </section>`;
+}

@@ -29,6 +29,9 @@ case ${1:-} in
     [ -x "${CHROMIUM:-/usr/bin/chromium}" ] || die "chromium is missing: apt-get install chromium fonts-inter fonts-noto-core"
     export RUNLOG_BIN=${RUNLOG_BIN:-$top/bin/runlog}
     [ -x "$RUNLOG_BIN" ] || die "no command at $RUNLOG_BIN: run make build, or name another with RUNLOG_BIN"
+    # Writes what no server writes.
+    export RUNLOG_TEST_PROCESS=${RUNLOG_TEST_PROCESS:-$CARGO_TARGET_DIR/debug/test_process}
+    [ -x "$RUNLOG_TEST_PROCESS" ] || cargo build --locked --bin test_process
     modules
     export RUNLOG_PAGE_SHOTS=${RUNLOG_PAGE_SHOTS:-$CARGO_TARGET_DIR/page}
     node --test --test-reporter=spec tests/page/page.test.mjs

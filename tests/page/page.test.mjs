@@ -88,6 +88,7 @@ const VIEWS = [
   { name: 'audit-empty', path: '/ui/audit?show=retention', ready: '.empty' },
   { name: 'refused', path: '/ui/refused', ready: '.row' },
   { name: 'refused-empty', path: '/ui/refused?show=unreadable', ready: '.empty' },
+  { name: 'concepts', path: '/ui/concepts', ready: '#decisions' },
   { name: 'run-unknown', path: '/ui/runs/no-such-run', ready: '.empty' },
 ];
 
@@ -98,14 +99,15 @@ for (const { name, path, ready, keys = [] } of VIEWS) {
         const visit = await Visit.begin({ scheme, viewport, expected: name === 'run-unknown' ? ['404'] : [] });
         const page = await visit.open(path);
         await page.waitForSelector(ready);
-        await page.waitForSelector('.fresh.is-current', { state: 'attached' });
+        if (name !== 'concepts') await page.waitForSelector('.fresh.is-current', { state: 'attached' });
         for (const key of keys) await page.keyboard.press(key);
         if (name.startsWith('run-at')) await page.locator('.resume', { hasText: 'takes over here' }).waitFor();
         await page.waitForFunction(() => !document.querySelector('.loading, .resume.old'));
         const title = `${name}-${scheme}-${viewport === WIDE ? 'wide' : 'narrow'}`;
         await page.screenshot({ path: join(SHOTS, title + '.png') });
         await isAccessible(page, title);
-        await isInWords(page, title);
+        // This document explains the names of the API.
+        if (name !== 'concepts') await isInWords(page, title);
         const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
         assert.ok(overflow <= 0, `${title} is ${overflow} px too wide`);
         await visit.end();
@@ -887,5 +889,34 @@ test('the audit lists decisions with their authors, the newest first, and retent
   await rows.nth(0).getByRole('link').click();
   await page.waitForURL(/\/ui\/runs\/audit%2Frefund-2\?at=/);
   await page.locator('.detail').getByText('mara 2').waitFor();
+  await visit.end();
+});
+
+test('what a view means is explained in the concepts, without a script', async () => {
+  const visit = await Visit.begin();
+  const page = await visit.open('/ui/decisions?prefix=nothing');
+  const opened = visit.context.waitForEvent('page');
+  await page.getByRole('link', { name: 'What does this mean?' }).click();
+  const concepts = await opened;
+  await concepts.waitForURL('**/ui/concepts#decisions');
+  await concepts.getByRole('heading', { name: 'Decisions' }).waitFor();
+  assert.equal(await concepts.evaluate(() => document.scripts.length), 0);
+  for (const view of ['runs', 'live', 'partitions', 'refused', 'refused?show=unreadable', 'audit']) {
+    await page.goto('/ui/' + view);
+    const link = await page.getByRole('link', { name: 'What does this mean?' }).getAttribute('href');
+    assert.equal(await concepts.evaluate((id) => document.querySelectorAll(id).length, link.slice('/ui/concepts'.length)), 1, link);
+  }
+  await visit.end();
+});
+
+test('the indices are verified on a click', async () => {
+  const visit = await Visit.begin();
+  const page = await visit.open('/ui/partitions');
+  await page.getByRole('button', { name: 'Verify the indices' }).click();
+  await page.getByText('The indices are equal to a new reading of the log').waitFor();
+  await page.route('**/v1/verify', (route) => route.fulfill({ json: { equal: false, records: 5, seconds: 0.1, partitions: [{ partition: 2, offset: 5, indices: [{ name: 'runs', rows: 1, live_digest: 'sha256:1', rebuilt_digest: 'sha256:2' }, { name: 'records', rows: 1, live_digest: 'sha256:3', rebuilt_digest: 'sha256:3' }] }] } }));
+  await page.getByRole('button', { name: 'Verify the indices' }).click();
+  await page.getByText('The indices differ from the log: runs of partition 2.').waitFor();
+  await isAccessible(page, 'verified');
   await visit.end();
 });

@@ -36,6 +36,9 @@ const FILES: &[(&str, &[u8])] = files! {
 /// The file that answers for every view.
 const INDEX: &str = "index.html";
 
+/// The page about concepts.
+const CONCEPTS: &str = "concepts.html";
+
 /// No script, style or request except from this server, no markup made from text, and no frame around the page.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
@@ -85,7 +88,8 @@ fn replace_spans(line: &str, begin: &str, end: &str, by: &str) -> String {
 /// The files with their content types and entity tags.
 static SERVED: LazyLock<BTreeMap<&str, Served>> = LazyLock::new(|| {
     let served = |(name, bytes): &(&'static str, &'static [u8])| (*name, Served::new(name, bytes));
-    FILES.iter().map(served).collect()
+    let concepts = (CONCEPTS, Served::of(CONCEPTS, Cow::Owned(concepts::page().into_bytes())));
+    FILES.iter().map(served).chain([concepts]).collect()
 });
 
 struct Served {
@@ -96,16 +100,20 @@ struct Served {
 }
 
 impl Served {
+    /// Compacts our own scripts and styles.
     fn new(name: &str, bytes: &'static [u8]) -> Self {
+        let is_ours = matches!(name.rsplit_once('.'), Some((_, "js" | "css"))) && !name.starts_with("vendor/");
+        let text = is_ours.then(|| std::str::from_utf8(bytes).ok()).flatten();
+        Self::of(name, text.map_or(Cow::Borrowed(bytes), |text| Cow::Owned(compact(text).into_bytes())))
+    }
+
+    fn of(name: &str, bytes: Cow<'static, [u8]>) -> Self {
         let content_type = match name.rsplit_once('.') {
             Some((_, "html")) => "text/html; charset=utf-8",
             Some((_, "css")) => "text/css; charset=utf-8",
             Some((_, "svg")) => "image/svg+xml",
             _ => "text/javascript; charset=utf-8",
         };
-        let is_ours = matches!(name.rsplit_once('.'), Some((_, "js" | "css"))) && !name.starts_with("vendor/");
-        let text = is_ours.then(|| std::str::from_utf8(bytes).ok()).flatten();
-        let bytes = text.map_or(Cow::Borrowed(bytes), |text| Cow::Owned(compact(text).into_bytes()));
         let etag = format!("\"{}\"", hex(&digest(&SHA256, &bytes).as_ref()[..16]));
         Self { bytes, content_type, etag }
     }
@@ -124,9 +132,12 @@ impl Served {
 
 /// Returns the name of the file that answers for a path below `/ui/`.
 fn file_of(path: &str) -> &str {
-    let is_view = matches!(path, "" | "audit" | "decisions" | "live" | "partitions" | "refused" | "runs")
-        || path.starts_with("runs/");
-    if is_view { INDEX } else { path }
+    match path {
+        "" | "audit" | "decisions" | "live" | "partitions" | "refused" | "runs" => INDEX,
+        "concepts" => CONCEPTS,
+        path if path.starts_with("runs/") => INDEX,
+        path => path,
+    }
 }
 
 async fn view(headers: HeaderMap) -> Response {
@@ -161,6 +172,8 @@ pub(super) fn routes(hosts: AllowedHosts) -> Router<App> {
         .layer(middleware::from_fn_with_state(hosts, access::guard_page))
         .layer(middleware::map_response(secure))
 }
+
+mod concepts;
 
 #[cfg(test)]
 mod tests;

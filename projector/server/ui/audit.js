@@ -55,7 +55,7 @@ export function Audit() {
   const { query } = route.value;
   const isRetention = query.show === 'retention';
   return html`<section class="view">
-    <${Top} title="Audit" tools=${html`<${Segments} label="Show" value=${isRetention ? 'retention' : ''} options=${[['', 'Decisions'], ['retention', 'Retention']]} onChange=${(show) => change({ show })} />`}>Who decided what, and why. Skips are not listed here: they are in the server’s audit log.<//>
+    <${Top} title="Audit" meaning="decisions" tools=${html`<${Segments} label="Show" value=${isRetention ? 'retention' : ''} options=${[['', 'Decisions'], ['retention', 'Retention']]} onChange=${(show) => change({ show })} />`}>Who decided what, and why. Skips are not listed here: they are in the server’s audit log.<//>
     ${!isRetention ? html`<${Listing} key="decisions" path="/v1/events" query=${{ family: 'effect_resolution' }} member="events" label="Decisions" order="partition by partition, so newer decisions may be missing" rowsOf=${decisions} columns=${DECISIONS} widths="2.3fr 4fr 4fr 2fr 4fr 1fr" open=${(each) => go(inRun(each))}
         empty=${html`<${Empty} title="No decision yet">Each decision about a call that may have happened appears here.<//>`} />`
       : watches() ? html`<${Listing} key="horizons" path="/v1/horizons" query=${{}} member="horizons" label="Retention horizons" order="in the order of the partitions" columns=${HORIZONS} widths="2fr 3fr 2fr 5fr 1fr" open=${() => {}}

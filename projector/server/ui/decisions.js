@@ -3,7 +3,7 @@ import { useEffect, useMemo, useRef, useState } from './vendor/hooks.js';
 import { pages } from './api.js';
 import { brief, visible } from './exact.js';
 import { listen } from './live.js';
-import { aged, Badge, Empty, hidden, html, Icon, Link, Loading, Rows, RunName, Segments, Trouble, useAnswer, useKeys, useThrottle } from './parts.js';
+import { aged, Badge, Empty, hidden, html, Icon, Link, Loading, Meaning, Rows, RunName, Segments, Trouble, useAnswer, useKeys, useThrottle } from './parts.js';
 import { change, go, route } from './route.js';
 import { overview, refresh, waiting } from './session.js';
 import { Decide } from './decide.js';
@@ -100,7 +100,7 @@ export function Decisions() {
   const tabs = Object.entries(SHOWN).filter(([name]) => name !== 'contradicted' || name === show || numbers.contradicted).map(([name, { title }]) => [name === 'waiting' ? '' : name, title, isNarrowed ? undefined : numbers[/** @type {keyof typeof numbers} */ (name)]]);
   const missing = answer?.last?.unavailable_partitions || [];
   return html`<section class="view decisions">
-    <header class="top"><div class="top-title"><h1>Decisions</h1><p class="quiet">Calls that may have happened, and what the journal knows.</p></div>
+    <header class="top"><div class="top-title"><h1>Decisions</h1><p class="quiet">Calls that may have happened, and what the journal knows. <${Meaning} of="decisions" /></p></div>
       <div class="top-tools"><${Narrow} /><${Segments} label="Show" value=${show === 'waiting' ? '' : show} options=${tabs} onChange=${(name) => change({ show: name, ...NONE })} /></div></header>
     ${problem && !answer ? html`<${Trouble} problem=${problem} />` : null}
     ${missing.length ? html`<div class="notice amber" role="status"><b>This list lacks partition ${missing.join(', ')}.</b> It does not answer; its effects are not here.</div>` : null}

@@ -99,6 +99,14 @@ const COLUMNS = [
 /** The position that a finding advises to skip, or null. Other stops end in another way: a skip there would void a good record. */
 export const advised = ({ fix }) => /dead-letter skip (\d+:\d+)/.exec(fix)?.[1] || null;
 
+/** Compares the indices with a fold of the whole log. */
+function Verify() {
+  const [{ isBusy, answer, problem }, set] = useState(/** @type {any} */ ({}));
+  const verify = () => { set({ isBusy: true }); post('/v1/verify', '').then((answer) => set({ answer }), (problem) => set({ problem })); };
+  const differs = answer?.partitions.flatMap(({ partition, indices }) => indices.filter((each) => each.live_digest !== each.rebuilt_digest).map(({ name }) => name + ' of partition ' + partition)) || [];
+  return html`<div><button type="button" disabled=${!watches() || isBusy} onClick=${verify}>${isBusy ? 'Verifying: this reads the whole log …' : 'Verify the indices'}</button> <span role="status">${answer ? (answer.equal ? 'The indices are equal to a new reading of the log: ' + words.plural(answer.records, 'record') + ' in ' + words.duration(answer.seconds * 1000) + '.' : html`<b>The indices differ from the log</b>: ${differs.join(', ')}.`) : ''}</span><${Trouble} problem=${problem} /></div>`;
+}
+
 export function Partitions() {
   const { query } = route.value;
   const now = overview.value;
@@ -117,7 +125,7 @@ export function Partitions() {
   const all = now?.partitions || [];
   const shown = (query.show === 'behind' ? all.filter((each) => stateOf(each)[0] !== 'green') : all).map((each) => ({ ...each, key: each.partition }));
   return html`<section class="view">
-    <${Top} title="Partitions" tools=${html`<${Segments} label="Show" value=${query.show || ''} options=${[['', 'All', all.length], ['behind', 'Behind or stopped']]} onChange=${(show) => change({ show })} />`}>Each partition is a part of the log. The runs of a stopped partition are shown as of the stop.<//>
+    <${Top} title="Partitions" meaning="when-something-is-wrong" tools=${html`<${Segments} label="Show" value=${query.show || ''} options=${[['', 'All', all.length], ['behind', 'Behind or stopped']]} onChange=${(show) => change({ show })} />`}>Each partition is a part of the log. The runs of a stopped partition are shown as of the stop.${now ? html` Server ${now.version}, journal <bdi class="mono">${now.journal_id}</bdi>, topic <bdi class="mono">${now.topic}</bdi>.` : null}<//>
     <div class="findings" tabindex="0" role="region" aria-label="Findings">
       <${NeedsWatch} to="read why a partition stopped, and what to do" />
       <${Trouble} problem=${problem} />
@@ -126,6 +134,7 @@ export function Partitions() {
       ${answer && !answer.findings.length ? html`<p class="notice quiet">Nothing is wrong.</p>` : null}
       <${NeedsScope} scope="operate" to="skip records" />
       ${allows('operate') ? html`<form class="top-tools" onSubmit=${(event) => { event.preventDefault(); setOpen(place.trim()); }}><label class="search"><span class="out">Void another record</span><input class="mono" placeholder="Another PARTITION:OFFSET" value=${place} onInput=${(event) => setPlace(event.target.value)} /></label><button disabled=${!PLACE.test(place.trim())}>Show what a skip does …</button></form>` : null}
+      <${Verify} />
       ${isOpen ? html`<${Skip} key=${isOpen} place=${isOpen} onDone=${done} onClose=${() => setOpen('')} />` : null}
     </div>
     ${!now ? html`<div class="pad"><${Loading} lines=${4} /></div>` : shown.length ? html`<${Table} items=${shown} label="Partitions" columns=${COLUMNS} widths="2fr 3fr 1fr 1fr" />` : html`<${Empty} title="No partition is behind">All of them show all of the log.<//>`}

@@ -236,9 +236,12 @@ export function useCursor(items, open) {
   return /** @type {const} */ ([current, setCurrent]);
 }
 
-export function Top({ title, children, tools }) {
+/** A link to a section of docs/concepts.md. @param {{ of: string }} props */
+export const Meaning = ({ of }) => html`<a class="meaning" href=${'/ui/concepts#' + of} target="_blank">What does this mean?</a>`;
+
+export function Top({ title, children, tools, meaning }) {
   useEffect(() => { document.title = title + ' · Runlog'; });
-  return html`<header class="top"><div class="top-title"><h1>${title}</h1><p class="quiet">${children}</p></div><div class="top-tools">${tools}</div></header>`;
+  return html`<header class="top"><div class="top-title"><h1>${title}</h1><p class="quiet">${children} <${Meaning} of=${meaning} /></p></div><div class="top-tools">${tools}</div></header>`;
 }
 
 /** Says that the token lacks both scopes of operators and auditors. */

@@ -53,7 +53,7 @@ export function Refused() {
   const isBytes = query.show === 'unreadable';
   const now = overview.value;
   return html`<section class="view">
-    <${Top} title="Refused" tools=${html`<${Segments} label="Show" value=${isBytes ? 'unreadable' : ''} options=${[['', 'Refused records', now?.refused], ['unreadable', 'Unreadable bytes', now?.dead_letters]]} onChange=${(show) => change({ show, at: '', run: '' })} />`}>Records that are in the log and have no effect.<//>
+    <${Top} title="Refused" meaning=${isBytes ? 'when-something-is-wrong' : 'how-data-flows'} tools=${html`<${Segments} label="Show" value=${isBytes ? 'unreadable' : ''} options=${[['', 'Refused records', now?.refused], ['unreadable', 'Unreadable bytes', now?.dead_letters]]} onChange=${(show) => change({ show, at: '', run: '' })} />`}>Records that are in the log and have no effect.<//>
     ${query.run && !isBytes ? html`<p class="narrowed">Only records of <${RunName} id=${query.run} /> <button type="button" class="text" onClick=${() => change({ run: '' })}>show all</button></p>` : null}
     ${!isBytes ? html`<${Listing} key="refused" path="/v1/anomalies" query=${{ run: query.run }} member="anomalies" label="Refused records" order=${ORDER} columns=${REFUSED} widths="4fr 3fr 3fr 1.5fr 1fr" open=${(each) => go(inRun(each))}
         empty=${html`<${Empty} title="No record was refused">A record that breaks a rule appears here, such as a result of a process that had lost its run.<//>`} />`

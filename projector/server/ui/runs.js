@@ -80,7 +80,7 @@ export function Runs() {
   const waiting = overview.value?.pending.reconcile_required.waiting;
   const isFiltered = query.prefix || query.status || query.stuck || query.since;
   return html`<section class="view">
-    <${Top} title="Runs" tools=${html`<label class="search"><${Icon} name="search" /><span class="out">Run id begins with</span><input data-search spellcheck="false" placeholder="Run id begins with …" value=${text} onInput=${type} /><kbd>/</kbd></label>`}>
+    <${Top} title="Runs" meaning="how-data-flows" tools=${html`<label class="search"><${Icon} name="search" /><span class="out">Run id begins with</span><input data-search spellcheck="false" placeholder="Run id begins with …" value=${text} onInput=${type} /><kbd>/</kbd></label>`}>
       ${list?.order === 'id' ? 'By id: there are too many runs to sort by time.' : 'The newest record first.'}${effects.answer?.isPart ? ' Too many calls wait to mark their runs: use the filter.' : ''}<//>
     <div class="filters"><${Segments} label="Status" value=${query.status || ''} options=${STATUS} onChange=${(status) => filter({ status })} />
       <button type="button" class="chip" aria-pressed=${query.stuck === '1'} onClick=${() => filter({ stuck: query.stuck === '1' ? '' : '1' })}><i></i>Needs a decision${waiting ? html` <b>${words.count(waiting)}</b>` : ''}</button>

@@ -155,9 +155,9 @@ export async function fillJournal(journal) {
   const long = await journal.claim('x/' + 'very-long-segment-'.repeat(12) + 'end', 'worker-5, ' + 'host-'.repeat(30));
   await long.request('transfer-1', 'create_transfer', { seller: 'S-2207', amount: 873, currency: 'EUR', note: 'n'.repeat(600) });
   await journal.claim(long.run, 'worker-5b');
-  const late = await journal.claim('late/refused-1', 'worker-13');
+  const late = await journal.claim('refused/late-1', 'worker-13');
   await late.request('pay-1', 'pay', { amount: 5 });
-  await journal.claim('late/refused-1', 'worker-14');
+  await journal.claim('refused/late-1', 'worker-14');
   await late.result('pay-1', { paid: true });
   const hotel = await journal.claim('trip/ny-4410', 'worker-11, pid 7');
   hotel.agent = 'travel-agent';

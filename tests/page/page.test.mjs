@@ -742,13 +742,13 @@ test('a skip of a readable record says what is lost, and a plan that changed is 
 test('refused records open in their run, and unreadable bytes are read on a click and stay text', async (context) => {
   const { server: stopped, unreadable, partition } = await stoppedServer(context);
   const visit = await Visit.begin();
-  const page = await visit.open('/ui/refused?run=late%2Frefused-1');
-  await page.locator('.row', { hasText: 'late/refused-1' }).getByText('another process had taken the run over').waitFor();
+  const page = await visit.open('/ui/refused?run=refused%2Flate-1');
+  await page.locator('.row', { hasText: 'refused/late-1' }).getByText('another process had taken the run over').waitFor();
   assert.equal(await page.locator('.row').count(), 1, 'the records of this run alone');
   await page.getByRole('button', { name: 'show all' }).click();
   await page.waitForURL('**/ui/refused');
   await page.goBack();
-  await page.waitForURL(/run=late/);
+  await page.waitForURL(/run=refused/);
   await page.locator('.row').getByRole('link').click();
   await page.locator('.detail', { hasText: 'A refused record' }).getByText('It is in the log and has no effect').waitFor();
   await visit.end();
@@ -918,5 +918,21 @@ test('the indices are verified on a click', async () => {
   await page.getByRole('button', { name: 'Verify the indices' }).click();
   await page.getByText('The indices differ from the log: runs of partition 2.').waitFor();
   await isAccessible(page, 'verified');
+  await visit.end();
+});
+
+test('a checkpoint shows the conversation up to there on a click', async () => {
+  const visit = await Visit.begin();
+  const page = await visit.open('/ui/runs/research%2Fhome-batteries');
+  let reads = 0;
+  visit.context.on('request', (request) => { reads += request.url().includes('/checkpoints/'); });
+  await page.getByRole('button', { name: /^checkpoint 3/ }).click();
+  await page.getByRole('button', { name: 'Show the conversation' }).waitFor();
+  assert.equal(reads, 0);
+  await page.getByRole('button', { name: 'Show the conversation' }).click();
+  await page.getByText('The conversation, the last 3 of 3 messages').waitFor();
+  assert.match(await page.locator('.bubble').first().innerText(), /^assistant installed capacity$/);
+  await page.screenshot({ path: join(SHOTS, 'conversation.png') });
+  await isAccessible(page, 'conversation');
   await visit.end();
 });

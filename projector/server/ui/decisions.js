@@ -3,7 +3,7 @@ import { useEffect, useMemo, useRef, useState } from './vendor/hooks.js';
 import { pages } from './api.js';
 import { brief, visible } from './exact.js';
 import { listen } from './live.js';
-import { aged, Badge, Empty, hidden, html, Icon, Link, Loading, Meaning, Rows, RunName, Segments, Trouble, useAnswer, useKeys, useThrottle } from './parts.js';
+import { aged, Badge, Empty, hidden, html, Link, Loading, Meaning, Rows, RunName, Search, Segments, Trouble, useAnswer, useKeys, useThrottle } from './parts.js';
 import { change, go, route } from './route.js';
 import { overview, refresh, waiting } from './session.js';
 import { Decide } from './decide.js';
@@ -48,20 +48,6 @@ function Item({ effect, at, isChosen, show }) {
       : show === 'safe' ? html`<${Badge} tone="green">safe to repeat<//>` : show === 'contradicted' ? html`<${Badge} tone="red">maybe twice<//>` : html`<${Badge} tone="amber">may have happened<//>`}</span><//>`;
 }
 
-function Narrow() {
-  const { query } = route.value;
-  const [text, setText] = useState(query.prefix || '');
-  useEffect(() => setText(query.prefix || ''), [query.prefix]);
-  const timer = useRef(0);
-  const type = (event) => {
-    setText(event.target.value);
-    clearTimeout(timer.current);
-    const prefix = event.target.value;
-    timer.current = setTimeout(() => change({ prefix, ...NONE }, true), 250);
-  };
-  return html`<label class="search"><${Icon} name="search" /><span class="out">Run id begins with</span><input data-search spellcheck="false" placeholder="Run id begins with …" value=${text} onInput=${type} /><kbd>/</kbd></label>`;
-}
-
 export function Decisions() {
   const { query } = route.value;
   const show = SHOWN[query.show] ? query.show : 'waiting';
@@ -101,7 +87,7 @@ export function Decisions() {
   const missing = answer?.last?.unavailable_partitions || [];
   return html`<section class="view decisions">
     <header class="top"><div class="top-title"><h1>Decisions</h1><p class="quiet">Calls that may have happened, and what the journal knows. <${Meaning} of="decisions" /></p></div>
-      <div class="top-tools"><${Narrow} /><${Segments} label="Show" value=${show === 'waiting' ? '' : show} options=${tabs} onChange=${(name) => change({ show: name, ...NONE })} /></div></header>
+      <div class="top-tools"><${Search} value=${query.prefix} set=${(prefix) => change({ prefix, ...NONE }, true)} /><${Segments} label="Show" value=${show === 'waiting' ? '' : show} options=${tabs} onChange=${(name) => change({ show: name, ...NONE })} /></div></header>
     ${problem && !answer ? html`<${Trouble} problem=${problem} />` : null}
     ${missing.length ? html`<div class="notice amber" role="status"><b>This list lacks partition ${missing.join(', ')}.</b> It does not answer; its effects are not here.</div>` : null}
     ${query.tool ? html`<p class="narrowed">Only calls of <code>${query.tool}</code> <button type="button" class="text" onClick=${() => change({ tool: '' })}>show all</button></p>` : null}

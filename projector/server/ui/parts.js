@@ -236,6 +236,21 @@ export function useCursor(items, open) {
   return /** @type {const} */ ([current, setCurrent]);
 }
 
+/** The beginning of a run's id. `set` is called when the typing pauses. */
+export function Search({ value = '', set }) {
+  const [text, setText] = useState(value);
+  useEffect(() => setText(value), [value]);
+  const timer = useRef(0);
+  useEffect(() => () => clearTimeout(timer.current), []);
+  const type = (event) => {
+    const typed = event.target.value;
+    setText(typed);
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => set(typed), 250);
+  };
+  return html`<label class="search"><${Icon} name="search" /><span class="out">Run id begins with</span><input data-search spellcheck="false" placeholder="Run id begins with …" value=${text} onInput=${type} /><kbd>/</kbd></label>`;
+}
+
 /** A link to a section of docs/concepts.md. @param {{ of: string }} props */
 export const Meaning = ({ of }) => html`<a class="meaning" href=${'/ui/concepts#' + of} target="_blank">What does this mean?</a>`;
 

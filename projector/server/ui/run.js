@@ -4,7 +4,7 @@ import { get, pages, run as pathOf } from './api.js';
 import { brief } from './exact.js';
 import { claims, entry, fold, withRefused } from './fold.js';
 import { listen } from './live.js';
-import { aged, Badge, Code, Empty, hidden, html, Icon, Link, Loading, Masked, Members, now, RunName, Segments, Trouble, useAnswer, useKeys, useThrottle } from './parts.js';
+import { aged, Badge, Code, Empty, hidden, html, Icon, Link, Loading, Long, Masked, Members, now, RunName, Segments, Trouble, useAnswer, useKeys, useThrottle } from './parts.js';
 import { change, route } from './route.js';
 import { allows } from './session.js';
 import { Answer, Outcome } from './decide.js';
@@ -138,6 +138,16 @@ function Detail({ id, row, raw, onRaw }) {
   </section>`;
 }
 
+/** The newest messages of a checkpoint's whole list. They are unmasked, so a click asks for them. */
+function Conversation({ id, checkpoint }) {
+  const [wants, setWants] = useState(false);
+  const { answer, problem } = useAnswer((signal) => (wants ? get(pathOf(id) + '/checkpoints/' + encodeURIComponent(checkpoint), {}, signal) : Promise.resolve(null)), [id, checkpoint, wants]);
+  if (!allows('read_content')) return null;
+  if (!answer) return html`<${Trouble} problem=${problem} /><button type="button" class="text" title="The audit log records this" onClick=${() => setWants(true)}>Show the conversation</button>`;
+  const { messages } = answer;
+  return html`<h3>The conversation, the last ${Math.min(100, messages.length)} of ${words.plural(messages.length, 'message')}</h3>${messages.slice(-100).map((each, at) => html`<div class="bubble" key=${at} dir="auto"><i>${brief(each.role ?? '')}</i> <${Long} text=${brief(each.content ?? each)} most=${2000} /></div>`)}`;
+}
+
 function Content({ id, row, first, last, raw }) {
   const payload = first.payload || {};
   const why = hidden(payload);
@@ -147,7 +157,7 @@ function Content({ id, row, first, last, raw }) {
       <h3>${row.status === 'failed' ? 'Failure' : 'Result'}</h3>${last !== first ? (last.payload_type === 'effect_resolution' ? html`<${Decision} payload=${last.payload} isRaw=${raw} />${last.payload.decision === 'adopt' ? html`<${Answer} key=${first.record_id} id=${id} call=${first.record_id} at=${words.place(row.last)} title="The agent gets" />` : null}` : html`<${Outcome} payload=${last.payload} call=${first.record_id} isRaw=${raw} label="Result" />`) : html`<p class="amber-text">None at this position</p>`}`;
     case 'turn': return html`<div class="bubble" dir="auto">${(!raw && hidden(payload.content)) || brief(payload.content ?? '')}</div>`;
     case 'decision': return html`<${Decision} payload=${payload} principal=${first} isRaw=${raw} />`;
-    case 'checkpoint': return html`<dl class="facts tall"><div><dt>Covers</dt><dd>up to number ${payload.covers_journal_seq ?? '–'}</dd></div><div><dt>Messages here</dt><dd>${Array.isArray(payload.messages) ? payload.messages.length : '–'}</dd></div></dl><${Code} value=${payload} label="Checkpoint" />`;
+    case 'checkpoint': return html`<dl class="facts tall"><div><dt>Covers</dt><dd>up to number ${payload.covers_journal_seq ?? '–'}</dd></div><div><dt>Messages here</dt><dd>${Array.isArray(payload.messages) ? payload.messages.length : '–'}</dd></div></dl>${payload.checkpoint_id ? html`<${Conversation} key=${first.record_id} id=${id} checkpoint=${payload.checkpoint_id} />` : null}<${Code} value=${payload} label="Checkpoint" />`;
     default: return html`<${Members} value=${payload} label="Content" isMasked=${!raw} />`;
   }
 }

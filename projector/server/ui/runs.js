@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from './vendor/hooks.js';
 import { get, pages } from './api.js';
 import { listen } from './live.js';
-import { aged, Badge, Empty, html, Icon, Link, Loading, now, RunName, Segments, Table, Top, Trouble, useAnswer, useCursor, useThrottle } from './parts.js';
+import { aged, Badge, Empty, html, Link, Loading, now, RunName, Search, Segments, Table, Top, Trouble, useAnswer, useCursor, useThrottle } from './parts.js';
 import { change, go, route } from './route.js';
 import { overview, refresh } from './session.js';
 import * as words from './words.js';
@@ -64,15 +64,6 @@ export function Runs() {
   const list = answer || (isSame ? kept.current.answer : null);
   const soon = useThrottle(() => { reload(); effects.reload(); refresh(); }, 700 * most);
   useEffect(() => listen(soon), [soon]);
-  const [text, setText] = useState(query.prefix || '');
-  useEffect(() => setText(query.prefix || ''), [query.prefix]);
-  const timer = useRef(0);
-  const type = (event) => {
-    const prefix = event.target.value;
-    setText(prefix);
-    clearTimeout(timer.current);
-    timer.current = setTimeout(() => { setMost(1); change({ prefix }, true); }, 250);
-  };
   const runs = useMemo(() => (list?.items || []).map((run) => ({ ...run, key: run.run_id })), [list]);
   const [current, setCurrent] = useCursor(runs, ({ run_id: run }) => go({ run, query: {} }));
   now.value;
@@ -80,7 +71,7 @@ export function Runs() {
   const waiting = overview.value?.pending.reconcile_required.waiting;
   const isFiltered = query.prefix || query.status || query.stuck || query.since;
   return html`<section class="view">
-    <${Top} title="Runs" meaning="how-data-flows" tools=${html`<label class="search"><${Icon} name="search" /><span class="out">Run id begins with</span><input data-search spellcheck="false" placeholder="Run id begins with …" value=${text} onInput=${type} /><kbd>/</kbd></label>`}>
+    <${Top} title="Runs" meaning="how-data-flows" tools=${html`<${Search} value=${query.prefix} set=${(prefix) => { setMost(1); change({ prefix }, true); }} />`}>
       ${list?.order === 'id' ? 'By id: there are too many runs to sort by time.' : 'The newest record first.'}${effects.answer?.isPart ? ' Too many calls wait to mark their runs: use the filter.' : ''}<//>
     <div class="filters"><${Segments} label="Status" value=${query.status || ''} options=${STATUS} onChange=${(status) => filter({ status })} />
       <button type="button" class="chip" aria-pressed=${query.stuck === '1'} onClick=${() => filter({ stuck: query.stuck === '1' ? '' : '1' })}><i></i>Needs a decision${waiting ? html` <b>${words.count(waiting)}</b>` : ''}</button>

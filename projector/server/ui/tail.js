@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from './vendor/hooks.js';
 import { kindOf } from './fold.js';
 import { listen, state } from './live.js';
-import { Empty, html, Link, RunName, Segments, Table, Top, useCursor, useThrottle } from './parts.js';
+import { Empty, html, Link, RunName, Search, Segments, Table, Top, useCursor, useThrottle } from './parts.js';
 import { change, go, route } from './route.js';
 import * as words from './words.js';
 
@@ -52,7 +52,7 @@ export function Tail() {
   }, [source]);
   const [current] = useCursor(rows, (each) => { if (each.run) go(at(each)); });
   return html`<section class="view">
-    <${Top} title="Live" meaning="how-data-flows" tools=${html`<label class="search"><span class="out">Run id begins with</span><input data-search spellcheck="false" placeholder="Run id begins with …" value=${prefix} onInput=${(event) => change({ prefix: event.target.value }, true)} /><kbd>/</kbd></label>`}>Applied records as they arrive, the newest first. The last ${MAX} are kept here.<//>
+    <${Top} title="Live" meaning="how-data-flows" tools=${html`<${Search} value=${prefix} set=${(prefix) => change({ prefix }, true)} />`}>Applied records as they arrive, the newest first. The last ${MAX} are kept here.<//>
     <div class="filters"><${Segments} label="Kind" value=${kind} options=${KINDS} onChange=${(name) => change({ kind: name })} />
       <button type="button" class="chip" aria-pressed=${isPaused} onClick=${() => { setPaused(!isPaused); setPassed(0); draw(); }}>${isPaused ? 'Continue' : 'Pause'}${passed ? html` <b>${words.count(passed)} newer</b>` : null}</button></div>
     ${source === 'polling' ? html`<${Empty} title="This page has no stream">The server limits its streams, a partition is stopped, or the browser permits none without HTTPS. The other views ask every 2 s.<//>`

@@ -2,8 +2,6 @@
 //! uses: headings, paragraphs, lists, indented code, and inside of lines code, emphasis and links. Links to other documents become
 //! text, because the server does not have them.
 
-use std::fmt::Write as _;
-
 /// The document.
 const SOURCE: &str = include_str!("../../../../docs/concepts.md");
 
@@ -23,20 +21,19 @@ pub(super) fn page() -> String {
 fn write_block(page: &mut String, block: &str) {
     let title = block.trim_start_matches('#');
     let level = block.len() - title.len();
-    let written = if level > 0 {
+    *page += &if level > 0 {
         let title = title.trim();
-        writeln!(page, "<h{level} id=\"{}\">{}</h{level}>", anchor(title), inline(title))
+        format!("<h{level} id=\"{}\">{}</h{level}>", anchor(title), inline(title))
     } else if block.starts_with("    ") {
         let code: Vec<_> = block.lines().map(|line| line.strip_prefix("    ").unwrap_or(line)).collect();
-        writeln!(page, "<pre class=\"code\" tabindex=\"0\">{}</pre>", escaped(&code.join("\n")))
+        format!("<pre class=\"code\" tabindex=\"0\">{}</pre>", escaped(&code.join("\n")))
     } else if let Some(list) = block.strip_prefix("* ") {
         let items: String = list.split("\n* ").map(|item| format!("<li>{}</li>\n", inline(item))).collect();
-        writeln!(page, "<ul>\n{items}</ul>")
+        format!("<ul>\n{items}</ul>")
     } else {
-        writeln!(page, "<p>{}</p>", inline(block))
+        format!("<p>{}</p>", inline(block))
     };
-    // Writing to a string does not fail.
-    drop(written);
+    *page += "\n";
 }
 
 /// The anchor of a heading, as other readers of Markdown make it.
@@ -64,7 +61,9 @@ fn inline(text: &str) -> String {
 /// Puts an element around every second part of a text.
 fn between(text: &str, mark: &str, element: &str) -> String {
     let parts = text.split(mark).enumerate();
-    parts.map(|(nth, part)| if nth % 2 == 1 { format!("<{element}>{part}</{element}>") } else { part.to_owned() }).collect()
+    parts
+        .map(|(nth, part)| if nth % 2 == 1 { format!("<{element}>{part}</{element}>") } else { part.to_owned() })
+        .collect()
 }
 
 /// Replaces `[text](address)` by the text.
@@ -99,10 +98,14 @@ mod tests {
         ] {
             assert!(page.contains(expected), "{expected}");
         }
-        let text: String = page.split("<pre").enumerate().map(|(nth, part)| match nth {
-            0 => part,
-            _ => part.split_once("</pre>").unwrap().1,
-        }).collect();
+        let text: String = page
+            .split("<pre")
+            .enumerate()
+            .map(|(nth, part)| match nth {
+                0 => part,
+                _ => part.split_once("</pre>").unwrap().1,
+            })
+            .collect();
         for mark in ["**", "`", "](", "\n* ", "# "] {
             assert!(!text.contains(mark), "{mark} remains");
         }

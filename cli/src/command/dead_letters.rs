@@ -104,7 +104,8 @@ pub(super) async fn skip(session: &Session, args: args::DeadLetterSkip) -> Resul
     let body = client::body(&Skip { partition: position.partition, offset: position.offset, who, why })?;
     let target = || Target::new("/v1/skips");
     session.needs(&[Feature::DryRun, Feature::Force], wait).await?;
-    let plan: SkipPlan = session.client.post(target().with_flag("dry_run", true), body.clone(), wait).await?;
+    let dry_run = target().with_flag("dry_run", true).with_flag("force", args.force);
+    let plan: SkipPlan = session.client.post(dry_run, body.clone(), wait).await?;
     if args.dry_run {
         session.output.answer(&plan, skip_plan)?;
         return Ok(Answer::Yes);

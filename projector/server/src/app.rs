@@ -28,6 +28,7 @@ use runlog_schemas::{
 };
 use serde_json::{Value, json};
 use std::{convert::Infallible, sync::Arc};
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 /// The state of every handler. As an extractor it has the request's caller; the router's own state has the caller
 /// `Nobody`.
@@ -42,6 +43,9 @@ pub(super) struct App {
     pub(super) caller: Caller,
     pub(super) options: Arc<Options>,
 }
+
+/// Permits for a past state of a run in memory: the principal's share, if there are tokens, and the server's.
+pub(super) type PastPermits = (Option<OwnedSemaphorePermit>, OwnedSemaphorePermit);
 
 impl FromRequestParts<App> for App {
     type Rejection = Infallible;
@@ -175,6 +179,15 @@ impl App {
     ) -> Result<T, Error> {
         let app = self.clone();
         self.projector.executor().run(move || read(&app)).await.map_err(no_answer)?
+    }
+
+    /// Waits for permits to fold a past state of a run in memory. `None` if they are not free in time.
+    pub(super) async fn past_permits(&self, until: Instant) -> Option<PastPermits> {
+        // The principal's permit comes first: a request that waits for it holds no shared permit.
+        let permits = async { (self.caller.past_permit().await, self.limits.pasts.clone().acquire_owned().await) };
+        let (share, permit) = tokio::time::timeout_at(until, permits).await.ok()?;
+        // The semaphore is never closed.
+        permit.ok().map(|permit| (share, permit))
     }
 
     /// Records the caller's next action, if there is an audit log.

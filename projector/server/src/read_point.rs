@@ -1,6 +1,9 @@
 //! The state that a query about a run reads: the index at the requested freshness, or the run as of a position.
 
-use super::{app::App, parameters::Ask};
+use super::{
+    app::{App, PastPermits},
+    parameters::Ask,
+};
 use axum::Json;
 use runlog_projector::index::{
     as_of::{self, Limits, RunAsOf, RunRows},
@@ -15,7 +18,7 @@ use runlog_schemas::{
     id::{Offset, PartitionId, RunId},
 };
 use std::time::Duration;
-use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+use tokio::time::Instant;
 
 /// The partition and the time of a query about a run.
 #[derive(Debug)]
@@ -25,8 +28,7 @@ pub(super) struct ReadPoint {
     /// As of this offset, inclusive; absent for now.
     pub(super) as_of: Option<Offset>,
     until: Instant,
-    /// Permits for a past state of a run in memory: the principal's share, if there are tokens, and the server's.
-    permits: Option<(Option<OwnedSemaphorePermit>, OwnedSemaphorePermit)>,
+    permits: Option<PastPermits>,
 }
 
 /// The inputs of an answer about a run.
@@ -75,12 +77,8 @@ impl ReadPoint {
     ) -> Result<Self, Error> {
         let mut read_point = Self::wait(app, run_id, ask, as_of).await?;
         if read_point.as_of.is_some() {
-            // The principal's permit comes first: a request that waits for it holds no shared permit.
-            let permits = async { (app.caller.past_permit().await, app.limits.pasts.clone().acquire_owned().await) };
             let busy = || Error::new(ErrorKind::Unavailable, "past states of other runs are being folded; try again");
-            let (share, permit) = tokio::time::timeout(read_point.time_left(), permits).await.map_err(|_| busy())?;
-            // The semaphore is never closed.
-            read_point.permits = permit.ok().map(|permit| (share, permit));
+            read_point.permits = Some(app.past_permits(read_point.until).await.ok_or_else(busy)?);
         }
         Ok(read_point)
     }

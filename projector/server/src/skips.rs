@@ -27,7 +27,7 @@ use runlog_projector::index::{
 };
 use runlog_schemas::{
     answer::{ErrorKind, OrOther, SkipPlan, SkipTarget},
-    codec,
+    codec::{self, Unreadable},
     id::{Offset, OrEmpty, PartitionId},
     payload::Skip,
 };
@@ -69,53 +69,69 @@ pub(super) async fn append(app: App, Query(query): Query<SkipQuery>, Text(body):
     check_attribution("a skip", &who, &why)?;
     let who = attribution::who(app.caller.principal(), who);
     let deadline = Ask { consistency: None, deadline_ms: query.deadline_ms }.deadline();
-    let started = Instant::now();
+    let until = Instant::now() + deadline;
     can_skip(&app.projector, partition, offset, deadline).await?;
-    let until = started + deadline;
-    // The principal's permit comes first: a request that waits for it holds no shared permit.
-    let permits = async { (app.caller.past_permit().await, app.limits.pasts.clone().acquire_owned().await) };
-    let permits = tokio::time::timeout_at(until, permits).await.ok();
-    let plan = app.blocking(move |app| {
-        let plan = skip_plan(app, partition, offset)?;
-        Ok(if permits.is_some() { count_displaced(app, plan, partition, offset, until) } else { plan })
-    });
-    let plan = plan.await?;
-    if query.dry_run {
-        return Ok(Json(plan).into_response());
-    }
-    if plan.target == SkipTarget::Readable && !query.force {
-        let message = format!(
-            "{partition}:{offset} can be read, and its partition did not stop there: a skip would void {} of run {}{}. \
-             Nothing happened; force skips it all the same",
-            plan.payload_type.as_ref().map_or("a record", OrOther::as_str),
-            plan.run_id.as_ref().map_or("(none)", |run_id| run_id.as_str()),
-            plan.displaced.filter(|count| *count > 0).map_or_else(String::new, |count| {
-                format!(", and {count} later applied records of the run would be refused")
-            }),
-        );
-        return Err(Error::new(ErrorKind::Invalid, message)
-            .at(&plan.position)
-            .about_record(plan.record_id.borrow())
-            .into());
+    let plan = app.blocking(move |app| skip_plan(app, partition, offset, (query.force, until))).await?;
+    let is_refused = plan.target == SkipTarget::Readable && !query.force;
+    // A skip that is appended does not wait for the count, which can take the whole deadline.
+    if query.dry_run || is_refused {
+        let plan = count_displaced(&app, plan, partition, offset, until).await?;
+        return if query.dry_run { Ok(Json(plan).into_response()) } else { Err(readable(&plan, partition, offset)) };
     }
     let detail = json!({ "partition": partition, "offset": offset, "force": query.force, "who": who, "why": why });
     app.audit(Action::Skip, plan.run_id.as_ref().map(|run_id| run_id.borrow()), detail).await?;
-    let (skip, left) = (Skip { offset, who, why }, deadline.saturating_sub(started.elapsed()));
+    let (skip, left) = (Skip { offset, who, why }, until.saturating_duration_since(Instant::now()));
     let outcome = skip_for(&app.projector, &app.caller, partition, skip, left).await?;
     Ok(Json(outcome).into_response())
 }
 
-/// Adds to a plan how many records a skip of a readable record would displace, unless the run is too large to count them.
-fn count_displaced(app: &App, plan: SkipPlan, partition: PartitionId, offset: Offset, until: Instant) -> SkipPlan {
-    let Some(run_id) = plan.run_id.clone() else { return plan };
-    let run = RunAsOf::new(run_id, partition, app.projector.journal().partitions);
-    let limits = Limits { bytes: as_of::BYTES_MAX, until: Some(until) };
-    let displaced = run.count_displaced(&app.projector.store(partition).view(), offset, limits).ok();
-    SkipPlan { displaced, ..plan }
+/// Refuses to skip a record that can be read.
+fn readable(plan: &SkipPlan, partition: PartitionId, offset: Offset) -> Refusal {
+    let message = format!(
+        "{partition}:{offset} can be read, and its partition did not stop there: a skip would void {} of run {}{}. Nothing \
+         happened; force skips it all the same",
+        plan.payload_type.as_ref().map_or("a record", OrOther::as_str),
+        plan.run_id.as_ref().map_or("(none)", |run_id| run_id.as_str()),
+        plan.displaced.filter(|count| *count > 0).map_or_else(String::new, |count| {
+            format!(", and {count} later applied records of the run would be refused")
+        }),
+    );
+    Error::new(ErrorKind::Invalid, message).at(&plan.position).about_record(plan.record_id.borrow()).into()
+}
+
+/// Adds to a plan how many records a skip of a readable record would displace. Absent if its partition is stopped, if the run is
+/// too large to count them, or if they are not counted in time.
+async fn count_displaced(
+    app: &App,
+    plan: SkipPlan,
+    partition: PartitionId,
+    offset: Offset,
+    until: Instant,
+) -> Result<SkipPlan, Error> {
+    let Some(run_id) = plan.run_id.clone() else { return Ok(plan) };
+    if app.projector.progress(partition).stopped.is_some() {
+        return Ok(plan);
+    }
+    let Some(permits) = app.past_permits(until).await else { return Ok(plan) };
+    let count = move |app: &App| {
+        let _permits = permits;
+        let run = RunAsOf::new(run_id, partition, app.projector.journal().partitions);
+        let limits = Limits { bytes: as_of::BYTES_MAX, until: Some(until) };
+        Ok(run.count_displaced(&app.projector.store(partition).view(), offset, limits).ok())
+    };
+    Ok(SkipPlan { displaced: app.blocking(count).await?, ..plan })
 }
 
 /// Reads the record that a skip of an existing offset would void. Blocking.
-fn skip_plan(app: &App, partition: PartitionId, offset: Offset) -> Result<SkipPlan, Error> {
+///
+/// Errors: `Unavailable` if the log does not deliver the record in time; or if the registry has not resolved its schema, unless
+/// the skip is forced.
+fn skip_plan(
+    app: &App,
+    partition: PartitionId,
+    offset: Offset,
+    (force, until): (bool, Instant),
+) -> Result<SkipPlan, Error> {
     let plan = |target: SkipTarget, detail| SkipPlan {
         dry_run: true,
         position: app.projector.position(partition, offset, 0),
@@ -127,7 +143,7 @@ fn skip_plan(app: &App, partition: PartitionId, offset: Offset) -> Result<SkipPl
         displaced: None,
     };
     let stop = app.projector.progress(partition).stopped;
-    if let Some(stop) = stop.filter(|stop| stop.offset == offset) {
+    if let Some(stop) = stop.filter(|stop| stop.offset == offset && stop.kind.is_ended_by_skip()) {
         return Ok(plan(SkipTarget::Stop, Some(stop.error)));
     }
     let store = app.projector.store(partition);
@@ -135,7 +151,7 @@ fn skip_plan(app: &App, partition: PartitionId, offset: Offset) -> Result<SkipPl
         return Ok(plan(SkipTarget::Unreadable, Some(detail)));
     }
     let mut reader = app.projector.log().reader(&[(partition, offset)])?;
-    let read = reader.poll(1, DEADLINE)?;
+    let read = reader.poll(1, DEADLINE.min(until.saturating_duration_since(Instant::now())))?;
     let Some(record) = read.first() else {
         let message = format!("the log did not deliver {partition}:{offset} in time; retry");
         return Err(Error::new(ErrorKind::Unavailable, message).at(&app.projector.position(partition, offset, 0)));
@@ -145,6 +161,13 @@ fn skip_plan(app: &App, partition: PartitionId, offset: Offset) -> Result<SkipPl
     }
     let framed = match codec::reframe(&record.value, &*app.projector.config().schemas) {
         Ok(framed) => framed,
+        Err(why @ Unreadable::Unresolved { .. }) if !force => {
+            let message = format!(
+                "{partition}:{offset} cannot be read yet: {why}. Nothing happened; retry when the registry answers, or force \
+                 the skip"
+            );
+            return Err(Error::new(ErrorKind::Unavailable, message).at(&app.projector.position(partition, offset, 0)));
+        }
         Err(why) => return Ok(plan(SkipTarget::Unreadable, Some(why.to_string()))),
     };
     Ok(match codec::read(&framed) {
@@ -156,4 +179,41 @@ fn skip_plan(app: &App, partition: PartitionId, offset: Offset) -> Result<SkipPl
         },
         Err(why) => plan(SkipTarget::Unreadable, Some(why.to_string())),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{memory_limits::PASTS_MAX, options::Options, shutdown::Shutdown};
+    use runlog_log::{Entry, Log as _, memory::MemoryLog};
+    use runlog_projector::{Config, Projector};
+    use runlog_schemas::{
+        id::{RecordId, RunId},
+        payload::RunLifecycle,
+        record::JournalRecord,
+    };
+    use std::{sync::Arc, time::Duration};
+
+    const DEADLINE: Duration = Duration::from_secs(300);
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_forced_skip_does_not_wait_until_the_displaced_records_can_be_counted() {
+        let (dir, log) = (tempfile::tempdir().unwrap(), MemoryLog::new(1));
+        let config = Config::new(dir.path(), || 0, || "journal".into());
+        let projector = Arc::new(Projector::start(config, Arc::new(log.clone())).await.unwrap());
+        let says = RunLifecycle { status: "started".into(), reason: String::new() };
+        let record =
+            JournalRecord::new(RunId::new("r").unwrap(), RecordId::new("x").unwrap().to_owned(), "agent", says.into());
+        let entry = Entry { key: b"r".to_vec(), value: codec::encode(&record), ..Entry::default() };
+        let offset = log.append(PartitionId::ZERO, vec![entry]).await.unwrap()[0];
+        let app = App::new(projector, Options::default(), Shutdown::new(Duration::ZERO).1);
+        // Other requests fold past states of runs for as long as the test runs.
+        let _held = app.limits.pasts.clone().acquire_many_owned(u32::try_from(PASTS_MAX).unwrap()).await.unwrap();
+
+        let body = json!({ "partition": 0, "offset": offset, "who": "w", "why": "y" }).to_string();
+        let deadline_ms = u64::try_from(DEADLINE.as_millis()).ok();
+        let query = SkipQuery { dry_run: false, force: true, deadline_ms };
+        let appended = tokio::time::timeout(DEADLINE / 3, append(app, Query(query), Text(body))).await;
+        assert!(appended.expect("it waited for the count").is_ok());
+    }
 }

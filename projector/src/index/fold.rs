@@ -43,6 +43,13 @@ symbols! {
     }
 }
 
+impl StopKind {
+    /// Whether the partition continues after a skip of the record at which it stopped. Other stops do not depend on the record.
+    pub fn is_ended_by_skip(self) -> bool {
+        matches!(self, Self::UnknownSchema | Self::Panic | Self::CannotRebuild)
+    }
+}
+
 /// The record at which a partition stopped, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stop {

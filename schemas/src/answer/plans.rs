@@ -36,7 +36,7 @@ pub struct SkipPlan {
     /// The payload type of a readable record.
     pub payload_type: Option<OrOther<PayloadType>>,
     /// How many later records of its run are applied now and would be refused after the skip. None if the record is not readable, if
-    /// the run is too large to count them, or from an older server.
+    /// its partition is stopped, if the run is too large to count them in time, or from an older server.
     #[serde(default)]
     pub displaced: Option<u64>,
 }

@@ -42,10 +42,13 @@ pub async fn skip(
     skip: Skip,
     deadline: Duration,
 ) -> Result<Outcome, Error> {
-    skip_for(projector, &Caller::default(), partition, skip, deadline).await
+    let started = Instant::now();
+    can_skip(projector, partition, skip.offset, deadline).await?;
+    let left = deadline.saturating_sub(started.elapsed());
+    skip_for(projector, &Caller::default(), partition, skip, left).await
 }
 
-/// [`skip`] for a caller, whose principal is recorded.
+/// [`skip`] for a caller, whose principal is recorded, after [`can_skip`].
 pub(crate) async fn skip_for(
     projector: &Projector,
     caller: &Caller,
@@ -54,7 +57,6 @@ pub(crate) async fn skip_for(
     deadline: Duration,
 ) -> Result<Outcome, Error> {
     let started = Instant::now();
-    can_skip(projector, partition, skip.offset, deadline).await?;
     let appended = append_of_partition(projector, caller, partition, Payload::Skip(skip)).await?;
     applied_outcome(projector, appended, deadline.saturating_sub(started.elapsed())).await
 }

@@ -159,7 +159,7 @@ pub struct Recovery {
     pub run_id: RunId,
     /// Its status.
     pub status: OrOther<RunStatus>,
-    /// The last applied record of the run.
+    /// The last applied record of the run. Offset 0 if it has none: a skip voided its records, and their effects are pending.
     pub position: Position,
     /// The latest valid checkpoint.
     pub checkpoint: Option<Checkpoint>,

@@ -85,7 +85,7 @@ impl Seen<'_> {
             "epoch": writer.epoch,
             "writer_id": writer.id.unwrap_or_default(),
             "updated_at_millis": last.map(|entry| entry.log_millis),
-            "position": last.map(|entry| self.position(entry)),
+            "position": last.map_or_else(|| self.model.position(self.number, 0, 0), |entry| self.position(entry)),
             "hash": hashes::run_hash(datums),
         })
     }
@@ -131,7 +131,7 @@ impl Model {
     }
 
     /// A run, also if its only records are skipped or displaced requests.
-    fn run_with_effects(&self, run_id: &str) -> Option<Seen<'_>> {
+    pub(crate) fn run_with_effects(&self, run_id: &str) -> Option<Seen<'_>> {
         (0..).zip(&self.partitions).find_map(|(number, partition)| {
             let (run_id, run) = partition.runs.get_key_value(run_id)?;
             Some(Seen { model: self, partition, number, run, run_id })

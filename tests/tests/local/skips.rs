@@ -1,8 +1,10 @@
 //! Skips of applied records over HTTP: what the skip displaces permits no second run, in every build of the index.
 
 use anyhow::{Context, ensure};
+use runlog_producer::{Config, Journal, Runlog};
 use runlog_tests::server::{Launch, Server};
 use serde_json::{Value, json};
+use std::time::Duration;
 use tempfile::tempdir;
 
 const RUN: &str = "r";
@@ -159,6 +161,35 @@ fn a_skipped_request_is_a_call_that_may_have_happened() -> anyhow::Result<()> {
     ensure!(decide(&server, "pay", "give_up")?["outcome"] == "applied");
     let (_, verified) = server.post("/v1/verify", &json!({}))?;
     ensure!(verified["equal"] == true, "{verified}");
+    server.terminate()?;
+    Ok(())
+}
+
+#[test]
+fn a_run_whose_first_claim_is_skipped_still_has_its_pending_effects() -> anyhow::Result<()> {
+    let server = Launch::temporary()?.partitions(1).start()?;
+    let first = Writer::claim(&server)?;
+    let asked = first.applied(&server, "pay", &request("pay"))?;
+    // The first record of the partition is its genesis.
+    let skip = json!({ "partition": 0, "offset": 1, "who": "jo", "why": "a mistake" });
+    let (status, skipped) = server.post("/v1/skips?force=true", &skip)?;
+    ensure!(status == 200, "{skipped}");
+    ensure!(outcome(&server, asked)?["reason"] == "fenced", "{}", outcome(&server, asked)?);
+    let (status, recovery) = server.get("/v1/runs/r/recovery?from_start=true")?;
+    ensure!(status == 200 && recovery["epoch"] == 0 && recovery["position"]["offset"] == 0, "{status} {recovery}");
+    ensure!(recovery["resumable"] == false && recovery["records_after"] == 0, "{recovery}");
+    ensure!(of_call(&recovery["pending"], "pay")?["class"] == "reconcile_required", "{recovery}");
+    ensure!(server.get("/v1/runs/other/recovery")?.0 == 404);
+
+    // No process is active in it.
+    let runtime = tokio::runtime::Runtime::new()?;
+    let config = Config::new(Journal::Http(server.url.clone()), "test");
+    let opened = runtime.block_on(async {
+        let run = Runlog::connect(config).await?.open_unless_active(RUN, Duration::from_secs(3600)).await?;
+        anyhow::Ok(run.recovery().pending.len())
+    });
+    ensure!(opened? == 1);
+    ensure!(decide(&server, "pay", "not_done")?["outcome"] == "applied");
     server.terminate()?;
     Ok(())
 }

@@ -86,13 +86,22 @@ pub fn pending<R: Rows>(
 
 /// Whether a run has a `reconcile_required` effect. One seek, and a step per pending effect up to the first such one.
 pub fn any_unsafe<R: Rows>(rows: &R, run_id: RunId<&str>) -> Result<bool, Error> {
-    let (prefix, mut is_unsafe) = (pending_of(run_id), false);
+    any(rows, run_id, |row| row.class().0 == Class::ReconcileRequired)
+}
+
+/// Whether a run has a pending effect. One seek.
+pub fn any_pending<R: Rows>(rows: &R, run_id: RunId<&str>) -> Result<bool, Error> {
+    any(rows, run_id, |_| true)
+}
+
+/// Whether a run has a pending effect that fits.
+fn any<R: Rows>(rows: &R, run_id: RunId<&str>, fits: impl Fn(&EffectRow) -> bool) -> Result<bool, Error> {
+    let (prefix, mut found) = (pending_of(run_id), false);
     rows.scan(prefix.bytes(), prefix.bytes(), rocksdb::Direction::Forward, &mut |key, row| {
-        let row: EffectRow = store::decode(key, row)?;
-        is_unsafe = row.class().0 == Class::ReconcileRequired;
-        Ok(if is_unsafe { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        found = fits(&store::decode(key, row)?);
+        Ok(if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
-    Ok(is_unsafe)
+    Ok(found)
 }
 
 /// The status of the effect that a decision on `id` concerns: the first kind that has the id decides. Two gets per kind.

@@ -47,7 +47,7 @@ pub const PENDING_MAX: usize = 1000;
 
 type Cursor = Option<Vec<u8>>;
 
-/// The state to resume a run from; `None` for a run without applied records.
+/// The state to resume a run from; `None` for a run without applied records and pending effects.
 ///
 /// Cost: one get for the run, a seek to its last anomaly, and the checkpoint's seek. In addition:
 ///
@@ -72,9 +72,11 @@ pub fn get<R: Rows>(
     cursor: Option<&[u8]>,
 ) -> Result<Option<Recovery>, Error> {
     let Query { full, from_start, content, limit, pending: pending_max, now } = ask;
-    let Some(run) = rows.get::<RunRow>(&store::runs::key(run_id))?.filter(|run| run.head.records > 0) else {
+    let Some(run) = rows.get::<RunRow>(&store::runs::key(run_id))? else { return Ok(None) };
+    // A skip of the first claim voids or displaces all records of a run. Their effects still wait for decisions.
+    if run.head.records == 0 && !effects::any_pending(rows, run_id)? {
         return Ok(None);
-    };
+    }
     let last = last_offset(rows, run_id, &run)?;
     let cursor = cursor.map(|cursor| check_cursor(run_id, cursor, last)).transpose()?;
     let checkpoint::Latest { checkpoint: latest, missing: unusable, .. } = if from_start {

@@ -151,8 +151,10 @@ impl Seen<'_> {
 }
 
 impl Model {
-    /// `recover --full`; null where the run is unknown.
+    /// `recover --full`; null if the run has neither an applied record nor a pending effect.
     pub fn recover(&self, run_id: &str) -> Value {
-        self.run(run_id).map_or(Value::Null, |seen| seen.recovery())
+        let is_known =
+            |seen: &Seen<'_>| seen.run.applied_entries().next().is_some() || seen.effects().iter().any(Effect::pending);
+        self.run_with_effects(run_id).filter(is_known).map_or(Value::Null, |seen| seen.recovery())
     }
 }

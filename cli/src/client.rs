@@ -1,7 +1,7 @@
 //! Requests to a server over HTTP, each with a time limit; errors keep the server's kind.
 
 use crate::error::Error;
-use runlog_producer::{Security, tls_failure};
+use runlog_producer::{BodyError, Security, read_body, tls_failure};
 use runlog_schemas::{
     answer::{ErrorKind, Problem},
     id::{self, Illegal},
@@ -78,7 +78,7 @@ impl Client {
         if response.status().is_success() {
             return Ok(Events::new(response, url));
         }
-        let body = response.bytes().await.map_err(|error| self.request_error(error, STREAM_WAIT))?;
+        let body = self.body(response, &url, STREAM_WAIT).await?;
         Err(refusal(&url, status, &body))
     }
 
@@ -102,13 +102,21 @@ impl Client {
             }
         };
         let status = response.status();
-        let body = response.bytes().await.map_err(|error| self.request_error(error, wait))?;
+        let body = self.body(response, url, wait).await?;
         if !status.is_success() {
             return Err(refusal(url, status.as_u16(), &body));
         }
         serde_json::from_slice(&body).map_err(|error| {
             let what = format!("cannot read the answer of {url}; is it a runlog server of this version?");
             Error::new(ErrorKind::Internal, what).because(error)
+        })
+    }
+
+    /// Reads the body of an answer.
+    async fn body(&self, response: reqwest::Response, url: &str, wait: Duration) -> Result<Vec<u8>, Error> {
+        read_body(response).await.map_err(|unread| match unread {
+            BodyError::BrokenOff(error) => self.request_error(error, wait),
+            BodyError::TooLong(why) => Error::new(ErrorKind::Internal, format!("the answer of {url} {why}")),
         })
     }
 
@@ -210,6 +218,27 @@ mod tests {
             assert_eq!(error.kind().exit_code(), 3, "{error}");
         }
         client.url(&Target::run("...").path("/recovery").with("cursor", "..")).unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_no_server_sends_is_not_read() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let _ = stream.read(&mut [0; 4096]).await.unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 9999999999\r\n\r\n{").await.unwrap();
+            // The client closes the connection.
+            let _ = stream.read(&mut [0; 4096]).await;
+        });
+        let client = Client::new(&format!("http://{address}"), &Security::default()).unwrap();
+        let read = client.get::<serde_json::Value>(Target::new("/v1/runs"), Duration::from_secs(60)).await;
+        let error = read.unwrap_err().to_string();
+        for part in ["/v1/runs", "268435456 bytes", "check the URL"] {
+            assert!(error.contains(part), "{error}");
+        }
+        server.await.unwrap();
     }
 
     #[tokio::test]

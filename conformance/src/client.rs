@@ -148,7 +148,13 @@ impl Client {
         self.runtime.block_on(async {
             let response = timeout(wait, request).await.map_err(|_| late(wait))?.map_err(chain)?;
             let response = response.error_for_status().map_err(chain)?;
-            let events = response.bytes_stream().eventsource();
+            let mut bytes = 0;
+            let bounded = response.bytes_stream().map(move |chunk| {
+                let chunk = chunk.map_err(chain)?;
+                bytes += chunk.len();
+                if bytes <= ANSWER_BYTES_MAX { Ok(chunk) } else { Err(too_long()) }
+            });
+            let events = bounded.eventsource();
             Ok(Events(events.map(|event| event.map(|event| event.data).map_err(|error| error.to_string())).boxed()))
         })
     }
@@ -167,7 +173,7 @@ impl Client {
             while let Some(chunk) = response.chunk().await.map_err(chain)? {
                 bytes.extend_from_slice(&chunk);
                 if bytes.len() > ANSWER_BYTES_MAX {
-                    return Err(format!("the answer exceeds {ANSWER_BYTES_MAX} bytes"));
+                    return Err(too_long());
                 }
             }
             let body = String::from_utf8_lossy(&bytes).into_owned();
@@ -178,6 +184,10 @@ impl Client {
     fn url(&self, target: &Target) -> String {
         format!("{}{}", self.base, target.as_str())
     }
+}
+
+fn too_long() -> String {
+    format!("the answer exceeds {ANSWER_BYTES_MAX} bytes")
 }
 
 fn late(wait: Duration) -> String {

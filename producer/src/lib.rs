@@ -32,6 +32,7 @@
 
 #![deny(missing_docs)]
 
+mod answer_body;
 mod client_cert;
 mod config;
 mod connection;
@@ -48,6 +49,7 @@ mod tool_call;
 mod transport;
 mod writer;
 
+pub use answer_body::{BodyError, read_body};
 pub use config::{Config, Journal, KafkaProperties, failpoint};
 pub use connection::Runlog;
 pub use error::{Action, ActiveWriter, Error, SideEffect};

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use reqwest::{RequestBuilder, Url};
-use runlog_producer::Security;
+use runlog_producer::{BodyError, Security, read_body};
 use runlog_schemas::{
     answer::{Effect, Effects, Outcome, Pending, Problem},
     json::Json,
@@ -86,7 +86,10 @@ async fn exchange<T: DeserializeOwned>(request: RequestBuilder) -> Result<T, Err
     let failed = |error| Error::unavailable("the journal's server did not answer").because(error);
     let response = request.timeout(WAIT + GRACE).send().await.map_err(failed)?;
     let succeeded = response.status().is_success();
-    let body = response.bytes().await.map_err(failed)?;
+    let body = read_body(response).await.map_err(|unread| match unread {
+        BodyError::BrokenOff(error) => failed(error),
+        BodyError::TooLong(why) => Error::internal(format!("the answer of the journal's server {why}")),
+    })?;
     let unreadable = |error| Error::internal("cannot read the answer of the journal's server").because(error);
     if succeeded {
         return serde_json::from_slice(&body).map_err(unreadable);

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import http.server
 import json
+import threading
+from collections.abc import Iterator
 
 import pytest
 
+from runlog import _http
 from runlog._api import RETRY_AFTER_MAX, Api, parse
-from runlog._wire import Response, Sleep
+from runlog._http import AsyncHttp, SyncHttp
+from runlog._wire import NoResponse, Request, Response, Sleep
 from runlog.config import Config
 from runlog.errors import Error, Internal, Overloaded, Unavailable, of_problem
 
@@ -52,3 +58,49 @@ def test_a_pause_of_any_length_ends_in_an_error_or_in_a_short_wait(header: str) 
         assert error.problem["retry_after"] == RETRY_AFTER_MAX
     else:
         assert isinstance(step, Sleep) and step.seconds <= 1.0
+
+
+class Long(http.server.BaseHTTPRequestHandler):
+    """Answers with 100 bytes."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/ok" else 500)
+        self.end_headers()
+        self.wfile.write(b"x" * 100)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Prints nothing."""
+
+
+@pytest.fixture
+def long_answers() -> Iterator[str]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Long) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("path", ["/ok", "/error"])
+def test_an_answer_over_the_bound_is_not_read(long_answers: str, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, request = Config(long_answers), Request("GET", path)
+
+    async def received() -> bytes:
+        transport = AsyncHttp(config)
+        try:
+            return (await transport.send(request)).body
+        finally:
+            await transport.close()
+
+    def streamed() -> bytes:
+        head = next(SyncHttp(config).stream(Request("GET", "/error")))
+        assert isinstance(head, Response)
+        return head.body
+
+    reads = [lambda: SyncHttp(config).send(request).body, lambda: asyncio.run(received()), streamed]
+    monkeypatch.setattr(_http, "ANSWER_BYTES_MAX", 100)
+    assert [len(read()) for read in reads] == [100, 100, 100]
+    monkeypatch.setattr(_http, "ANSWER_BYTES_MAX", 99)
+    for read in reads:
+        with pytest.raises(NoResponse, match="more than 99 bytes") as refused:
+            read()
+        assert refused.value.sent and "URL" in str(refused.value.remedy)

@@ -5,6 +5,7 @@ use super::{
     request::{AppendAsk, AppendFailed, AppendUntil, Appended, RecordFilter, RecoveryQuery, ToAppend},
 };
 use crate::{
+    answer_body::{BodyError, read_body},
     config::Config,
     error::{Action, Error},
     http_sender::{HttpSender, NoResponse},
@@ -177,14 +178,22 @@ impl Http {
 
     async fn answer<T: DeserializeOwned>(&self, response: Response) -> Result<T, Error> {
         let status = response.status();
-        let body = response.text().await.map_err(|error| self.unreachable(&error.into()))?;
+        let body = match read_body(response).await {
+            Ok(body) => body,
+            Err(BodyError::BrokenOff(error)) => return Err(self.unreachable(&error.into())),
+            // It may be the answer of an append, which may have happened.
+            Err(BodyError::TooLong(why)) => {
+                let message = format!("the answer {status} of {} {why}", self.server);
+                return Err(Error::new(ErrorKind::Internal, Action::Operator, message));
+            }
+        };
         let not_ours = if status.is_success() {
-            match serde_json::from_str(&body) {
+            match serde_json::from_slice(&body) {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             }
         } else {
-            match serde_json::from_str::<Problem>(&body) {
+            match serde_json::from_slice::<Problem>(&body) {
                 Ok(problem) => return Err(problem.into()),
                 Err(error) => error,
             }

@@ -11,7 +11,7 @@ import socket
 import ssl
 from collections.abc import AsyncGenerator, Generator, Iterator
 from contextlib import suppress
-from typing import Protocol
+from typing import Any, Protocol
 
 import httpx2
 
@@ -22,6 +22,8 @@ from .errors import Action, Unavailable, Usage
 IDLE_MAX = 5.0
 """How long an idle connection is kept: less than the 10 s after which a server closes it."""
 _LIMITS = httpx2.Limits(max_connections=512, max_keepalive_connections=64, keepalive_expiry=IDLE_MAX)
+ANSWER_BYTES_MAX = 256 << 20
+"""No answer of a server is longer: it has at most a payload of 64 MiB and a page of 16 MiB, escaped."""
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.InvalidURL)
 _CAUSES_MAX = 8
 _FAILURES = (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError)
@@ -55,8 +57,15 @@ class _Token:
         return self._token != before
 
 
-def _timeout(request: Request) -> httpx2.Timeout:
-    return httpx2.Timeout(request.timeout, connect=min(request.timeout, request.connect))
+def _arguments(request: Request, first: str, token: _Token) -> dict[str, Any]:
+    """The arguments of a request for the HTTP library."""
+    return {
+        "method": request.method,
+        "url": (request.server or first) + request.path,
+        "content": request.body,
+        "headers": token.headers(request),
+        "timeout": httpx2.Timeout(request.timeout, connect=min(request.timeout, request.connect)),
+    }
 
 
 def _no_response(error: Exception) -> NoResponse:
@@ -123,8 +132,37 @@ def _of_tls(reason: str) -> str | None:
     return None
 
 
-def _response(answer: httpx2.Response) -> Response:
-    return Response(answer.status_code, {name.lower(): value for name, value in answer.headers.items()}, answer.content)
+class _Body:
+    """The body of an answer, as it arrives. The server may be another program than the URL promises."""
+
+    def __init__(self) -> None:
+        self._parts, self._size = list[bytes](), 0
+
+    def add(self, part: bytes) -> None:
+        """Raises `NoResponse` beyond `ANSWER_BYTES_MAX`."""
+        self._size += len(part)
+        if self._size > ANSWER_BYTES_MAX:
+            why = f"the answer has more than {ANSWER_BYTES_MAX} bytes, which no Runlog server sends"
+            raise NoResponse(why, sent=True, remedy="check the server's URL")
+        self._parts.append(part)
+
+    def response(self, answer: httpx2.Response) -> Response:
+        headers = {name.lower(): value for name, value in answer.headers.items()}
+        return Response(answer.status_code, headers, b"".join(self._parts))
+
+
+def _read(answer: httpx2.Response) -> Response:
+    body = _Body()
+    for part in answer.iter_bytes():
+        body.add(part)
+    return body.response(answer)
+
+
+async def _aread(answer: httpx2.Response) -> Response:
+    body = _Body()
+    async for part in answer.aiter_bytes():
+        body.add(part)
+    return body.response(answer)
 
 
 def _check_open(is_closed: bool, server: str) -> None:
@@ -183,25 +221,16 @@ class SyncHttp:
             raise _no_response(error) from None
 
     def _send(self, request: Request) -> Response:
-        return _response(
-            self._client.request(
-                request.method,
-                (request.server or self._first) + request.path,
-                content=request.body,
-                headers=self._token.headers(request),
-                timeout=_timeout(request),
-            )
-        )
+        with self._client.stream(**_arguments(request, self._first, self._token)) as answer:
+            return _read(answer)
 
     def stream(self, request: Request) -> Generator[Response | bytes]:
         """Yields the head of an answer, then its bytes."""
         _check_open(self._client.is_closed, self._first)
-        url, headers = (request.server or self._first) + request.path, self._token.headers(request)
         try:
-            with self._client.stream(request.method, url, headers=headers, timeout=_timeout(request)) as answer:
+            with self._client.stream(**_arguments(request, self._first, self._token)) as answer:
                 if answer.status_code != 200:
-                    answer.read()
-                    yield _response(answer)
+                    yield _read(answer)
                     return
                 yield Response(200, {}, b"")
                 yield from answer.iter_bytes()
@@ -230,25 +259,16 @@ class AsyncHttp:
             raise _no_response(error) from None
 
     async def _send(self, request: Request) -> Response:
-        return _response(
-            await self._client.request(
-                request.method,
-                (request.server or self._first) + request.path,
-                content=request.body,
-                headers=self._token.headers(request),
-                timeout=_timeout(request),
-            )
-        )
+        async with self._client.stream(**_arguments(request, self._first, self._token)) as answer:
+            return await _aread(answer)
 
     async def stream(self, request: Request) -> AsyncGenerator[Response | bytes]:
         """Yields the head of an answer, then its bytes."""
         _check_open(self._client.is_closed, self._first)
-        url, headers = (request.server or self._first) + request.path, self._token.headers(request)
         try:
-            async with self._client.stream(request.method, url, headers=headers, timeout=_timeout(request)) as answer:
+            async with self._client.stream(**_arguments(request, self._first, self._token)) as answer:
                 if answer.status_code != 200:
-                    await answer.aread()
-                    yield _response(answer)
+                    yield await _aread(answer)
                     return
                 yield Response(200, {}, b"")
                 async for part in answer.aiter_bytes():

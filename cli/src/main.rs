@@ -108,6 +108,8 @@ mod tests {
             "runlog effects resolve r id --adopt --who w",
             "runlog effects resolve r id --adopt --against late --who w --why t",
             "runlog effects resolve r id --done",
+            "runlog effects resolve r id --done --who w --why t",
+            "runlog lookup r --tool t --args --occurrence 1",
             "runlog serve --local --brokers b:1",
             "runlog lookup r --tool t --args {} --occurrence 0",
             "runlog runs --limit 0",
@@ -118,6 +120,17 @@ mod tests {
             assert_eq!(refusal.exit_code(), 2, "{line}");
             let message = usage_message(&refusal.render().to_string());
             assert!(!message.is_empty() && !message.contains('\n'), "{line}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_json_value_may_be_a_negative_number() {
+        for line in [
+            "runlog effects resolve r id --done -1.5 --who w --why t",
+            "runlog effects resolve r id --done=-1e-5 --who w --why t",
+            "runlog lookup r --tool t --args -7",
+        ] {
+            Cli::try_parse_from(line.split(' ')).unwrap();
         }
     }
 

@@ -217,10 +217,13 @@ pub(crate) fn fingerprint(flag: &str, tool: &str, arguments: &str) -> Result<Fin
 
 fn value_error(flag: &str, error: canonical::Error) -> Error {
     let pointer = error.pointer.clone();
-    Error::new(ErrorKind::Invalid, format!("the value of {flag} is not accepted"))
-        .with("flag", flag)
-        .with("pointer", pointer)
-        .because(error)
+    let what = match error.problem {
+        canonical::Problem::Syntax { .. } => {
+            format!("the value of {flag} is not JSON; a text needs quotes of its own, such as {flag} '\"paid\"'")
+        }
+        _ => format!("the value of {flag} is not accepted"),
+    };
+    Error::new(ErrorKind::Invalid, what).with("flag", flag).with("pointer", pointer).because(error)
 }
 
 #[cfg(test)]
@@ -290,6 +293,10 @@ mod tests {
         assert_eq!((error.kind(), error.kind().exit_code()), (ErrorKind::Invalid, 3));
         let document = error.document();
         assert_eq!((&document["error"]["flag"], &document["error"]["pointer"]), (&"--args".into(), &"/a".into()));
-        assert!(json("--done", r#"{"b":1,"b":2}"#).is_ok() && json("--done", "{").is_err());
+        assert!(json("--done", r#"{"b":1,"b":2}"#).is_ok());
+        for text in ["{", "paid", "--who"] {
+            let error = json("--done", text).unwrap_err().to_string();
+            assert!(error.contains(r#"--done '"paid"'"#), "{error}");
+        }
     }
 }

@@ -80,7 +80,7 @@ pub(crate) struct Lookup {
     #[arg(long, value_name = "NAME")]
     pub(crate) tool: String,
     /// Arguments of the call; the order of keys and white space do not matter
-    #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
+    #[arg(long, value_name = "JSON", allow_negative_numbers = true)]
     pub(crate) args: String,
     /// Which of the requests with this tool and these arguments, counted from 1 [default: the last]
     #[arg(long, value_name = "K", value_parser = value::positive_u32)]

@@ -50,8 +50,8 @@ pub(crate) struct Resolve {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct Decision {
-    /// It happened, with this result
-    #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
+    /// It happened, with this result. A text needs quotes of its own: --done '"paid"'
+    #[arg(long, value_name = "JSON", allow_negative_numbers = true)]
     pub(crate) done: Option<String>,
     /// It happened: accept the refused result that is kept as evidence
     #[arg(long)]

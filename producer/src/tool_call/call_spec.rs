@@ -29,12 +29,19 @@ impl CallSpec<'_> {
     /// As [`CallSpec::pending`], for a call of another tool.
     pub(super) fn pending_of(&self, id: &RecordId, tool: &str, why: &str) -> Error {
         let run_id = self.session.client.id();
-        let message = format!(
-            "call {id} of {tool} in run {run_id} is pending: {why}; find out whether it happened, then \
-             `runlog effects resolve {run_id} {id} …`"
-        );
+        let decide = self.decide(id);
+        let message = format!("call {id} of {tool} in run {run_id} is pending: {why}; {decide}");
         let error = Error::new(ErrorKind::ReconcileRequired, Action::Operator, message);
         error.about_run(run_id).about_record(id.borrow())
+    }
+
+    /// Advises how to decide about a pending call, with the command.
+    pub(super) fn decide(&self, id: &RecordId) -> String {
+        let command = format!("runlog effects resolve {} {id} --who NAME --why TEXT", self.session.client.id());
+        format!(
+            "find out whether it happened, then decide: `{command} --done RESULT_AS_JSON`, or with `--not-done`, `--adopt` or \
+             `--give-up` in place of `--done`"
+        )
     }
 }
 

@@ -196,9 +196,8 @@ fn running(spec: &CallSpec<'_>, id: &RecordId) -> Error {
 
 /// Makes the error of a call that could run again, but whose run has ended.
 fn not_again(spec: &CallSpec<'_>, id: &RecordId, ended: Error) -> Error {
-    let (run_id, tool) = (&spec.session.client.run_id, &spec.name);
-    let left = format!("call {id} of {tool} did not end, and is not run again");
-    let decide = format!("find out whether it happened, then `runlog effects resolve {run_id} {id} …`");
+    let left = format!("call {id} of {} did not end, and is not run again", spec.name);
+    let decide = spec.decide(id);
     ended.map_message(|ended| format!("{ended}; {left}; {decide}")).about_record(id.borrow())
 }
 

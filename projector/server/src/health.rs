@@ -161,7 +161,7 @@ fn fix(partition: PartitionId, stop: &Stop) -> String {
     match stop.kind {
         StopKind::UnknownSchema => format!(
             "start a version that knows the schema, or void the record: \
-             runlog dead-letter skip {partition}:{} --who … --why …",
+             runlog dead-letter skip {partition}:{} --who NAME --why TEXT",
             stop.offset
         ),
         StopKind::Registry => {
@@ -189,7 +189,7 @@ fn fix(partition: PartitionId, stop: &Stop) -> String {
             "stop the server, delete the folder that the error names, and start again: partition {partition} is built from the log"
         ),
         StopKind::CannotRebuild => format!(
-            "take the skip back: runlog dead-letter skip {partition}:{} --who … --why …; the record that it names stays applied",
+            "take the skip back: runlog dead-letter skip {partition}:{} --who NAME --why TEXT; the record that it names stays applied",
             stop.offset
         ),
         StopKind::ForeignLog => {
@@ -203,7 +203,7 @@ fn fix(partition: PartitionId, stop: &Stop) -> String {
         StopKind::NotAJournal => "serve the topic that the journal was created on, or a new one".into(),
         StopKind::Panic => format!(
             "report the defect with the server's log; start a version without it, or void the record: \
-             runlog dead-letter skip {partition}:{} --who … --why …",
+             runlog dead-letter skip {partition}:{} --who NAME --why TEXT",
             stop.offset
         ),
         StopKind::Store => "free space on the disk and check its health; the server retries the partition every second".into(),

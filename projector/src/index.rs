@@ -10,6 +10,7 @@
 //! Reading order: [`pipeline`], [`fold`], [`project`], [`store`], then [`query`]. [`projector`] combines them.
 
 pub mod as_of;
+mod blocking_schemas;
 pub mod bulk;
 pub mod changes;
 pub mod config;

@@ -13,7 +13,7 @@
 
 use super::{
     error::Error,
-    fold,
+    fold::{self, Voided},
     project::{self, Changes, Effect, RecordContext, RunRecord, Standing},
     query,
     store::{
@@ -165,15 +165,15 @@ impl RunAsOf {
         self.project(at.offset, project, look)
     }
 
-    /// Folds a voided delivery of the run that cannot be read.
-    pub(crate) fn take_unreadable(
+    /// Folds the run's next delivery, which a skip voids.
+    pub(crate) fn take_voided(
         &mut self,
-        offset: Offset,
+        voided: &Voided<'_>,
+        at: RecordContext<'_>,
         look: impl FnOnce(&Changes<'_, Memory>, &Memory) -> Result<(), store::Error>,
     ) -> Result<(), Error> {
-        let run_id = self.run_id.clone();
-        let project = |changes: &mut Changes<'_, Memory>| project::voided_of_run(run_id.borrow(), offset, changes);
-        self.project(offset, project, look)
+        let partitions = self.partitions;
+        self.project(at.offset, |changes: &mut Changes<'_, Memory>| voided.project(at, partitions, changes), look)
     }
 
     fn project<T>(

@@ -36,6 +36,7 @@ use super::{
 };
 use order::{FamilyOrder, RowOrder};
 use run::RunRows;
+use runlog_log::Delivery;
 use runlog_schemas::{
     answer::ErrorKind,
     codec::{self, NoRegistry},
@@ -249,17 +250,25 @@ impl<'a> Bulk<'a> {
         let (logged_at, bytes) = value.split_at(NUMBER);
         let logged_at_millis = number(logged_at).cast_signed();
         // The scan has reframed the record as a single object, unless the record is too large to be decoded.
+        let (partition, partitions) = (self.partition, self.journal.partitions);
+        if standing == Standing::Voided {
+            // The run's id is the message key, if the scan has found the run by that.
+            let key = store::Parts::from_bytes(run).id::<RunId>().map(|run_id| run_id.as_str().into());
+            let delivery = Delivery {
+                partition,
+                offset,
+                timestamp_millis: logged_at_millis,
+                key: key.unwrap_or_default(),
+                value: bytes.to_vec(),
+                headers: Vec::new(),
+            };
+            // Without a registry, every schema id is known or unknown.
+            return fold::apply_voided(&delivery, &NoRegistry, partitions, changes).map(|_| ());
+        }
         let (framed, reframed) = fold::reframe(bytes, &NoRegistry);
-        let partition = self.partition;
         let at = project::RecordContext { partition, offset, index: 0, logged_at_millis, framed: &framed };
         match reframed.and_then(|()| codec::read(&framed)) {
-            Ok(record) => fold::apply(&record, at, standing, self.journal.partitions, changes),
-            // The scan has found the run by the message key. It collects no bytes of such a record.
-            Err(_) if standing == Standing::Voided && !bytes.is_empty() => Ok(()),
-            Err(_) if standing == Standing::Voided => match store::Parts::from_bytes(run).id::<RunId>() {
-                Some(run_id) => project::voided_of_run(run_id.borrow(), offset, changes),
-                None => Ok(()),
-            },
+            Ok(record) => fold::apply(&record, at, partitions, changes),
             Err(why) => {
                 project::dead_letter(at, &why, changes);
                 Ok(())

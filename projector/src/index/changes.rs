@@ -19,7 +19,7 @@ use super::{
 use runlog_log::Delivery;
 use runlog_schemas::{
     answer::ErrorKind,
-    codec::{self, Schemas},
+    codec::{self, Schemas, Unreadable},
     id::{Offset, PartitionId, RunId},
     subject::Subject,
 };
@@ -81,8 +81,13 @@ impl Deltas {
         delivery: &Delivery,
     ) -> Result<Delta, Error> {
         if skips.contains(&delivery.offset) {
-            let schemas = self.schemas.clone();
-            return fold::read_voided(delivery, &*schemas, |read, at| self.compute_voided(index, delivery, read, at));
+            let (schemas, partitions) = (self.schemas.clone(), self.partitions);
+            let compute = |voided: Voided<'_>, at: RecordContext<'_>| match voided.run_id() {
+                Some(run_id) => self.compute_for_run(index, run_id, at, |run, look| run.take_voided(&voided, at, look)),
+                None => Ok(Delta::default()),
+            };
+            let computed = fold::read_voided(delivery, &*schemas, partitions, compute);
+            return computed.unwrap_or_else(|why| Err(unavailable(delivery, &why)));
         }
         let (framed, reframed) = fold::reframe(&delivery.value, &*self.schemas);
         let at = fold::record_context(delivery, &framed);
@@ -94,42 +99,13 @@ impl Deltas {
                 None => Ok(Delta::default()),
             },
             // The record was readable when it was applied, so only the registry can be unavailable.
-            Err(why) if why.stops() => {
-                let Delivery { partition, offset, .. } = *delivery;
-                let subject = Subject { partition: Some(partition), offset: Some(offset), ..Subject::default() };
-                let message = format!("the record at partition {partition}, offset {offset} cannot be read: {why}");
-                Err(Error::new(ErrorKind::Unavailable, message).about(subject))
-            }
+            Err(why) if why.stops() || matches!(why, Unreadable::Unresolved { .. }) => Err(unavailable(delivery, &why)),
             Err(why) => {
                 let none = Memory::default();
                 let mut changes = Changes::new(&none);
                 project::dead_letter(at, &why, &mut changes);
                 Ok(Delta { run_id: None, rows: changed(&changes, &none)? })
             }
-        }
-    }
-
-    fn compute_voided<R: Rows>(
-        &mut self,
-        index: &R,
-        delivery: &Delivery,
-        read: Voided<'_>,
-        at: RecordContext<'_>,
-    ) -> Result<Delta, Error> {
-        match read {
-            Voided::Record(record) => match RunRecord::new(&record).filter(|record| !record.kind.of_partition()) {
-                Some(record) => self.compute_for_run(index, record.run_id, at, |run, look| {
-                    run.take(record, at, Standing::Voided, look).map(|_| ())
-                }),
-                None => Ok(Delta::default()),
-            },
-            Voided::Unknown => match project::run_of_key(&delivery.key, at, self.partitions) {
-                Some(run_id) => {
-                    self.compute_for_run(index, run_id.borrow(), at, |run, look| run.take_unreadable(at.offset, look))
-                }
-                None => Ok(Delta::default()),
-            },
-            Voided::DeadLetter => Ok(Delta::default()),
         }
     }
 
@@ -164,6 +140,14 @@ impl Deltas {
         self.cache.keep(id, run);
         Ok(Delta { run_id: Some(run_id), rows })
     }
+}
+
+/// The error about an applied record that cannot be read now.
+pub fn unavailable(delivery: &Delivery, why: &Unreadable) -> Error {
+    let Delivery { partition, offset, .. } = *delivery;
+    let subject = Subject { partition: Some(partition), offset: Some(offset), ..Subject::default() };
+    let message = format!("the record at partition {partition}, offset {offset} cannot be read: {why}");
+    Error::new(ErrorKind::Unavailable, message).about(subject)
 }
 
 /// Gets the changes and the rows before them.

@@ -2,7 +2,8 @@
 //! code, so they cannot differ.
 //!
 //! ```text
-//!   delivery ─▶ skipped? ─▶ reframe ─▶ decode ─┬─▶ genesis, skip, horizon (the partition's own)
+//!   delivery ─▶ reframe ─▶ decode ─▶ skipped? ─┬─▶ Voided::project (yes)
+//!                                             ├─▶ genesis, skip, horizon (the partition's own)
 //!                                             ├─▶ project::delivery (a run's)
 //!                                             ├─▶ dead letter (unreadable; the fold continues)
 //!                                             ├─▶ stop (a schema that this build does not know)
@@ -28,9 +29,12 @@ use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     ops::ControlFlow,
-    panic::AssertUnwindSafe,
     sync::Arc,
 };
+
+mod voided;
+
+pub(crate) use voided::{Voided, read_voided};
 
 symbols! {
     /// Why the index of a partition does not advance. `store`, `log`, `registry` and `index_damaged` are retried;
@@ -208,22 +212,20 @@ impl<S: Commit> Fold<S> {
         voided: &mut Vec<Offset>,
     ) -> Result<Step, store::Error> {
         if self.skips.contains(&delivery.offset) || voided.contains(&delivery.offset) {
-            self.apply_voided(delivery, changes)?;
-            return Ok(Step::Applied);
+            let read = apply_voided(delivery, &*self.schemas, self.journal.partitions, changes)?;
+            return Ok(read.map_or_else(|why| self.wait(delivery.offset, &why), |()| Step::Applied));
         }
         let has_genesis = self.has_genesis || changes.has(&meta::journal())?;
         let (framed, reframed) = reframe(&delivery.value, &*self.schemas);
         let at = record_context(delivery, &framed);
         match reframed.and_then(|()| codec::read(&framed)) {
-            Err(why @ Unreadable::Unresolved { failing, .. }) => {
-                Ok(Step::Waiting(failing.then(|| stop(self.partition, at.offset, &why))))
-            }
+            Err(why @ Unreadable::Unresolved { .. }) => Ok(self.wait(at.offset, &why)),
             Ok(record) if !has_genesis => Ok(self.begin(&record, at, changes)),
             Ok(record) if record.kind == RecordKind::Skip => self.skip(&record, at, changes, voided),
             // The first genesis decides; later ones have no effect.
             Ok(record) if record.kind == RecordKind::Genesis => Ok(Step::Applied),
             Ok(record) => {
-                apply(&record, at, Standing::Judged, self.journal.partitions, changes)?;
+                apply(&record, at, self.journal.partitions, changes)?;
                 Ok(Step::Applied)
             }
             Err(_) if !has_genesis => Ok(self.not_a_journal(at.offset, "an unreadable record")),
@@ -235,14 +237,10 @@ impl<S: Commit> Fold<S> {
         }
     }
 
-    fn apply_voided(&self, delivery: &Delivery, changes: &mut Changes<'_, S>) -> Result<(), store::Error> {
-        let partitions = self.journal.partitions;
-        read_voided(delivery, &*self.schemas, |read, at| match read {
-            Voided::Record(record) => apply(&record, at, Standing::Voided, partitions, changes),
-            Voided::Unknown => project::run_of_key(&delivery.key, at, partitions)
-                .map_or(Ok(()), |run_id| project::voided_of_run(run_id.borrow(), at.offset, changes)),
-            Voided::DeadLetter => Ok(()),
-        })
+    /// Waits for the registry, which has not resolved the schema of a record.
+    fn wait(&self, offset: Offset, why: &Unreadable) -> Step {
+        let is_failing = matches!(why, Unreadable::Unresolved { failing: true, .. });
+        Step::Waiting(is_failing.then(|| stop(self.partition, offset, why)))
     }
 
     /// The first record must be this journal's genesis.
@@ -298,48 +296,27 @@ impl<S: Commit> Fold<S> {
 pub(crate) fn apply<R: Rows>(
     record: &Envelope<'_>,
     at: RecordContext<'_>,
-    standing: Standing,
     partitions: u32,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
-    match (standing, RunRecord::new(record)) {
-        (Standing::Judged, _) if record.kind == RecordKind::RetentionHorizon => {
-            project::horizons::project(record, at, changes)
-        }
-        (Standing::Voided, _) if record.kind.of_partition() => Ok(()),
-        (_, Some(record)) => project::delivery(record, at, standing, partitions, changes).map(|_| ()),
-        (_, None) => Ok(()),
+    if record.kind == RecordKind::RetentionHorizon {
+        return project::horizons::project(record, at, changes);
     }
+    let Some(record) = RunRecord::new(record) else { return Ok(()) };
+    project::delivery(record, at, Standing::Judged, partitions, changes).map(|_| ())
 }
 
-/// A delivery that a skip voids, as this build reads it.
-#[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "one exists at a time, on the stack")]
-pub(crate) enum Voided<'f> {
-    /// It can be read.
-    Record(Envelope<'f>),
-    /// It stops a partition, or reading it panics. Another build may read it.
-    Unknown,
-    /// No build reads it.
-    DeadLetter,
-}
-
-/// Reads a delivery that a skip voids, and passes it on. It may have been skipped because reading it panics.
-pub(crate) fn read_voided<T>(
+/// Projects a delivery that a skip voids. `partitions` is the journal's number of partitions.
+///
+/// Errors: as [`read_voided`].
+pub(crate) fn apply_voided<R: Rows>(
     delivery: &Delivery,
     schemas: &dyn Schemas,
-    pass: impl FnOnce(Voided<'_>, RecordContext<'_>) -> T,
-) -> T {
-    let unreadable = |why: Unreadable| match why {
-        Unreadable::Unresolved { .. } => Voided::Unknown,
-        why if why.stops() => Voided::Unknown,
-        _ => Voided::DeadLetter,
-    };
-    let reframed = std::panic::catch_unwind(AssertUnwindSafe(|| reframe(&delivery.value, schemas)));
-    let Ok((framed, reframed)) = reframed else { return pass(Voided::Unknown, record_context(delivery, &[])) };
-    let read = std::panic::catch_unwind(AssertUnwindSafe(|| reframed.and_then(|()| codec::read(&framed))));
-    let voided = read.map_or(Voided::Unknown, |read| read.map_or_else(unreadable, Voided::Record));
-    pass(voided, record_context(delivery, &framed))
+    partitions: u32,
+    changes: &mut Changes<'_, R>,
+) -> Result<Result<(), Unreadable>, store::Error> {
+    read_voided(delivery, schemas, partitions, |voided, at| voided.project(at, partitions, changes))
+        .map_or_else(|why| Ok(Err(why)), |projected| projected.map(Ok))
 }
 
 /// The stop at an unreadable record.

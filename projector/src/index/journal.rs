@@ -5,6 +5,7 @@
 //! retention has removed the genesis from the log, the indices built from it still contain the journal's id.
 
 use super::{
+    blocking_schemas::BlockingSchemas,
     config::Config,
     entry::entry,
     error::Error,
@@ -23,12 +24,9 @@ use runlog_schemas::{
     record::JournalRecord,
 };
 use std::{sync::Arc, time::Duration};
-use tokio::time::Instant;
 
 /// How long opening waits for each answer of the log.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// How long one wait for the schema registry lasts.
-const SCHEMA_LOOK: Duration = Duration::from_millis(200);
 /// Memory for reading one row of an index, bytes.
 const READ_BYTES: usize = 1 << 20;
 /// The number of records to read for a partition's first record.
@@ -175,13 +173,8 @@ async fn read_genesis(log: &Arc<dyn Log>, partition: PartitionId, config: &Confi
 async fn reframe(value: Vec<u8>, config: &Config) -> Result<Result<Vec<u8>, Unreadable>, Error> {
     let schemas = config.schemas.clone();
     let reframed = config.executor.run(move || {
-        let until = Instant::now() + DEADLINE;
-        loop {
-            match codec::reframe(&value, &*schemas) {
-                Err(Unreadable::Unresolved { .. }) if Instant::now() < until => schemas.wait(SCHEMA_LOOK),
-                reframed => return reframed.map(std::borrow::Cow::into_owned),
-            }
-        }
+        let schemas = BlockingSchemas { schemas: &*schemas, longest: DEADLINE };
+        codec::reframe(&value, &schemas).map(std::borrow::Cow::into_owned)
     });
     reframed
         .await

@@ -66,6 +66,7 @@ mod tls;
 mod torn_writes;
 mod two_servers;
 mod unreadable_records;
+mod unresolved_schemas;
 mod upgrade;
 mod uploads;
 mod valid_time;

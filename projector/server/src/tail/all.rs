@@ -15,12 +15,18 @@ use axum::{
 use futures_util::Stream;
 use runlog_log::Delivery;
 use runlog_projector::index::{
+    changes,
     error::Error,
     follow::{Cursor, Follower, From},
     projector::Consistency,
     query::timeline::{self, Showing},
+    store::{Rows, meta},
 };
-use runlog_schemas::{answer::Line, codec, id::PartitionId};
+use runlog_schemas::{
+    answer::Line,
+    codec::{self, Unreadable},
+    id::PartitionId,
+};
 use std::{collections::VecDeque, convert::Infallible, time::Duration};
 
 /// Records of the log whose lines one read returns.
@@ -112,7 +118,14 @@ impl All {
 /// Returns the lines of an applied record. Refused and unreadable records, records of a partition, and records of runs
 /// that the caller may not see have no lines.
 fn lines(app: &App, record: &Delivery, show: timeline::Show) -> Result<Vec<Line>, Error> {
-    let Ok(framed) = codec::reframe(&record.value, &*app.projector.config().schemas) else { return Ok(Vec::new()) };
+    let framed = match codec::reframe(&record.value, &*app.projector.config().schemas) {
+        Ok(framed) => framed,
+        // It was applied with its schema, unless a skip voids it: the stream must not continue without its lines.
+        Err(why @ Unreadable::Unresolved { .. }) if !is_voided(app, record)? => {
+            return Err(changes::unavailable(record, &why));
+        }
+        Err(_) => return Ok(Vec::new()),
+    };
     let Ok(envelope) = codec::read(&framed) else { return Ok(Vec::new()) };
     let Some(run_id) = envelope.run_id else { return Ok(Vec::new()) };
     let (store, contents) = (app.projector.store(record.partition), app.projector.contents(CONTENT_WAIT));
@@ -120,4 +133,8 @@ fn lines(app: &App, record: &Delivery, show: timeline::Show) -> Result<Vec<Line>
     let proofs = app.proofs();
     let show = Showing { show, proofs: proofs.as_ref() };
     timeline::at_offset(&app.rows(&store, run_id), &contents, place, run_id, record.offset, show)
+}
+
+fn is_voided(app: &App, record: &Delivery) -> Result<bool, Error> {
+    Ok(app.projector.store(record.partition).row(meta::skip(record.offset).bytes())?.is_some())
 }

@@ -17,16 +17,17 @@ use super::{
     sorter::{Sorted, Sorter},
 };
 use crate::index::{
+    blocking_schemas::BlockingSchemas,
     error::Error,
     fold::{self, Stop, Voided},
-    project::{self, RecordContext},
+    project::RecordContext,
     shared::Shared,
     store::{Key, meta},
 };
 use runlog_log::{Delivery, Kind, Reader};
 use runlog_schemas::{
     answer::ErrorKind,
-    codec::{self, Envelope, Schemas, Unreadable},
+    codec::{self, Envelope, Unreadable},
     datum::Sha256,
     id::{Offset, PartitionId, RunId},
     payload::{Payload, Skip},
@@ -43,8 +44,6 @@ const READ_WAIT: Duration = Duration::from_secs(30);
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 /// How long a record waits for the registry to resolve its schema.
 const SCHEMA_WAIT: Duration = Duration::from_secs(30);
-/// How long one wait for the schema registry lasts.
-const SCHEMA_LOOK: Duration = Duration::from_millis(200);
 /// The most skips, and the most records with an unknown schema. The scan ends before the next one.
 const COLLECTED_MAX: usize = 100_000;
 
@@ -197,11 +196,14 @@ impl Scan<'_> {
     }
 
     fn scan_record(&mut self, delivery: &Delivery) -> Result<ScanStep, Error> {
-        let schemas = &*self.source.shared.config.schemas;
+        let Shared { config, journal, .. } = self.source.shared;
+        let (schemas, partitions) =
+            (BlockingSchemas { schemas: &*config.schemas, longest: SCHEMA_WAIT }, journal.partitions);
         if self.source.voided.contains_key(&delivery.offset) {
-            return fold::read_voided(delivery, schemas, |read, at| self.scan_voided(&delivery.key, read, at));
+            let read = fold::read_voided(delivery, &schemas, partitions, |voided, at| self.collect_voided(&voided, at));
+            return read.unwrap_or_else(|why| self.end_unresolved(&why));
         }
-        let (framed, reframed) = reframe(delivery, schemas);
+        let (framed, reframed) = fold::reframe(&delivery.value, &schemas);
         // The fold of a run decodes the payloads of its records. An unreadable payload makes the record a dead letter
         // there, too.
         let read = reframed.and_then(|()| match codec::read_envelope(&framed)? {
@@ -210,24 +212,20 @@ impl Scan<'_> {
         });
         let at = fold::record_context(delivery, &framed);
         let key = match &read {
-            Err(Unreadable::Unresolved { .. }) if self.source.skips == Skips::OfLog => return Ok(ScanStep::End),
-            Err(why @ Unreadable::Unresolved { .. }) => {
-                let place = format!("partition {} cannot be rebuilt past offset {}", at.partition, self.next);
-                return Err(Error::new(ErrorKind::Unavailable, format!("{place}: {why}")));
-            }
+            Err(why @ Unreadable::Unresolved { .. }) => return self.end_unresolved(why),
             Ok(record) if !self.has_genesis => {
-                self.has_genesis = fold::genesis(record).is_some_and(|journal| journal == self.source.shared.journal);
+                self.has_genesis = fold::genesis(record).is_some_and(|found| found == *journal);
                 return Ok(if self.has_genesis { ScanStep::Continue } else { ScanStep::Foreign });
             }
             Err(_) if !self.has_genesis => return Ok(ScanStep::Foreign),
             Ok(record) => match record.kind {
                 RecordKind::Genesis => return Ok(ScanStep::Continue),
                 RecordKind::Skip => return Ok(self.collect_skip(record, at.offset, false)),
-                _ => record.run_id.map_or_else(partition_key, |run_id| Key::from_bytes(Vec::new()).text(run_id)),
+                _ => record.run_id.map_or_else(partition_key, run_key),
             },
             Err(why) if why.stops() => {
                 // A later skip may void it, and then only its run counts.
-                self.scan_voided(&delivery.key, Voided::Unknown, at)?;
+                self.collect_voided(&Voided::unknown(&delivery.key, at, partitions), at)?;
                 return self.add_block(at.offset, why);
             }
             Err(_) => partition_key(),
@@ -235,19 +233,21 @@ impl Scan<'_> {
         self.collect(key, at)
     }
 
-    /// Collects a voided record, or an empty record if only its run is known.
-    fn scan_voided(&mut self, key: &[u8], read: Voided<'_>, at: RecordContext<'_>) -> Result<ScanStep, Error> {
-        let run = |run_id: RunId<&str>| Key::from_bytes(Vec::new()).text(run_id);
-        match read {
-            Voided::Record(record) => match record.run_id.filter(|_| !record.kind.of_partition()) {
-                Some(run_id) => self.collect(run(run_id), at),
-                None => Ok(self.collect_skip(&record, at.offset, true)),
-            },
-            Voided::Unknown => match project::run_of_key(key, at, self.source.shared.journal.partitions) {
-                Some(run_id) => self.collect(run(run_id.borrow()), RecordContext { framed: &[], ..at }),
-                None => Ok(ScanStep::Continue),
-            },
-            Voided::DeadLetter => Ok(ScanStep::Continue),
+    /// Ends the scan before a record whose schema the registry has not resolved in time.
+    fn end_unresolved(&self, why: &Unreadable) -> Result<ScanStep, Error> {
+        if self.source.skips == Skips::OfLog {
+            return Ok(ScanStep::End);
+        }
+        let place = format!("partition {} cannot be rebuilt past offset {}", self.source.partition, self.next);
+        Err(Error::new(ErrorKind::Unavailable, format!("{place}: {why}")))
+    }
+
+    /// Collects a voided record.
+    fn collect_voided(&mut self, voided: &Voided<'_>, at: RecordContext<'_>) -> Result<ScanStep, Error> {
+        match (voided.run_id(), voided) {
+            (Some(run_id), _) => self.collect(run_key(run_id), at),
+            (None, Voided::Record(record)) => Ok(self.collect_skip(record, at.offset, true)),
+            (None, Voided::Unknown(_) | Voided::DeadLetter) => Ok(ScanStep::Continue),
         }
     }
 
@@ -321,21 +321,10 @@ fn partition_key() -> Key {
     Key::from_bytes(PARTITION.to_vec())
 }
 
-fn last_of(delivery: &Delivery) -> meta::Last {
-    meta::Last { offset: delivery.offset, hash: Sha256::of(&delivery.value) }
+fn run_key(run_id: RunId<&str>) -> Key {
+    Key::from_bytes(Vec::new()).text(run_id)
 }
 
-/// The delivered bytes as an Avro single object. Waits for schemas that the registry has not resolved yet.
-fn reframe<'d>(delivery: &'d Delivery, schemas: &dyn Schemas) -> (std::borrow::Cow<'d, [u8]>, Result<(), Unreadable>) {
-    let mut until = None;
-    loop {
-        match fold::reframe(&delivery.value, schemas) {
-            (_, Err(Unreadable::Unresolved { .. }))
-                if Instant::now() < *until.get_or_insert_with(|| Instant::now() + SCHEMA_WAIT) =>
-            {
-                schemas.wait(SCHEMA_LOOK)
-            }
-            reframed => return reframed,
-        }
-    }
+fn last_of(delivery: &Delivery) -> meta::Last {
+    meta::Last { offset: delivery.offset, hash: Sha256::of(&delivery.value) }
 }

@@ -143,7 +143,7 @@ fn in_epoch(record: &Envelope<'_>, head: &Head) -> bool {
 /// a `record_id` with other content is refused, because an id must find only one record.
 fn claim(record: &Envelope<'_>, mut head: Head, known: bool) -> Verdict {
     let next = Some(record.writer_epoch) == head.epoch.next();
-    if !next || record.writer_seq != WriterSeq::ZERO || record.writer_id.is_none() {
+    if !next || head.is_unclaimed || record.writer_seq != WriterSeq::ZERO || record.writer_id.is_none() {
         return Verdict::Refused { reason: Reason::Fenced, head };
     }
     if known {
@@ -186,6 +186,10 @@ fn content<V: View>(record: &Envelope<'_>, head: &Head, view: &mut V) -> Result<
             Ok(false)
         }),
         PayloadType::ToolCallRequested => {
+            // After a skip a call may exist whose request is not known. Another request must not replace it: its effect may have run.
+            if head.displaced_until.is_some() && view.call(record.record_id)?.is_some() {
+                return Ok(Err(Reason::Transition));
+            }
             let earlier = head.undecided_calls > head.undecided_calls_of_epoch;
             let refuses = earlier && facts.unresolved == Some(Unresolved::Refuse);
             Ok(if refuses { Err(Reason::Unresolved) } else { Ok(false) })
@@ -200,7 +204,7 @@ fn content<V: View>(record: &Envelope<'_>, head: &Head, view: &mut V) -> Result<
         }),
         PayloadType::EffectResolution => Ok(match answer(record, view)? {
             Ok(no_op) => match check_handle(record, head, view)? {
-                Ok(()) => check_decision_basis(record, view)?.map(|()| no_op),
+                Ok(()) => check_decision_basis(record, head, view)?.map(|()| no_op),
                 Err(reason) => Err(reason),
             },
             Err(reason) => Err(reason),

@@ -32,7 +32,7 @@ use runlog_schemas::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     convert::Infallible,
 };
 
@@ -191,7 +191,7 @@ impl Folding {
         delivery: &Delivery,
         run_id: Option<&RunId>,
         rows: Vec<Changed>,
-        skips: &BTreeSet<Offset>,
+        skips: &BTreeMap<Offset, Offset>,
         shows: Shows<'_>,
     ) -> Result<Vec<Change>, Error> {
         let mut changes = Vec::new();

@@ -20,7 +20,6 @@ use super::{
         self, Commit, Key, Memory, Parts, Rows, View, Visit, deliveries,
         horizons::{self, HorizonRow},
         records::{RecordRow, prefix},
-        runs::RunRow,
     },
 };
 use runlog_schemas::{
@@ -28,7 +27,7 @@ use runlog_schemas::{
     id::{Offset, PartitionId, RunId},
 };
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     ops::ControlFlow,
 };
 use tokio::time::Instant;
@@ -99,7 +98,7 @@ impl RunAsOf {
     /// Errors: as [`RunAsOf::fold`].
     pub fn count_displaced<R: Rows>(mut self, index: &R, voided: Offset, limits: Limits) -> Result<u64, Error> {
         let (mut skips, mut displaced) = (fold::skips_of(index)?, 0);
-        skips.insert(voided);
+        skips.insert(voided, Offset::MAX);
         self.fold_deliveries(index, Offset::MAX, &skips, limits, |_, folded| {
             if folded.offset > voided && folded.effect != Some(Effect::Applied) {
                 displaced += folded.applied;
@@ -113,12 +112,12 @@ impl RunAsOf {
         &mut self,
         index: &R,
         to: Offset,
-        skips: &BTreeSet<Offset>,
+        skips: &BTreeMap<Offset, Offset>,
         limits: Limits,
         mut look: impl FnMut(&Self, Folded) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let run_id = self.run_id.clone();
-        self.copy_first_skip(index, to)?;
+        let mut unread = self.unread(index)?.into_iter().filter(|offset| *offset <= to).peekable();
         let mut alone = Ahead::new(index, prefix(run_id.borrow()), self.next);
         let mut apart = Ahead::new(index, deliveries::prefix(run_id.borrow()), self.next);
         loop {
@@ -129,6 +128,9 @@ impl RunAsOf {
             };
             if at > to {
                 break;
+            }
+            while let Some(offset) = unread.next_if(|offset| *offset < at) {
+                self.take_unread(offset, skips.get(&offset).copied().unwrap_or(Offset::MAX))?;
             }
             self.check(limits)?;
             let row = if is_alone { alone.take()? } else { apart.take()? };
@@ -143,12 +145,29 @@ impl RunAsOf {
             let Some(record) = RunRecord::new(&envelope) else { return Err(self.damaged(at, &"of a partition")) };
             let (logged_at_millis, framed) = (row.logged_at_millis, &row.framed.0);
             let at = RecordContext { partition: self.partition, offset: at, index: 0, logged_at_millis, framed };
-            let standing = if skips.contains(&at.offset) { Standing::Voided } else { Standing::Judged };
+            let standing = Standing::of(skips.get(&at.offset).copied());
             let effect = self.take(record, at, standing, |_, _| Ok(()))?;
             look(self, Folded { offset: at.offset, is_alone, applied, effect })?;
         }
+        for offset in unread {
+            self.take_unread(offset, skips.get(&offset).copied().unwrap_or(Offset::MAX))?;
+        }
         self.next = self.next.max(to.saturating_add(1));
         Ok(())
+    }
+
+    /// The voided deliveries of the run that no build could read, from the next offset on.
+    fn unread<R: Rows>(&self, index: &R) -> Result<Vec<Offset>, Error> {
+        let (all, mut unread) = (deliveries::all_unread(self.run_id.borrow()), Vec::new());
+        let from = all.clone().offset(self.next);
+        index.scan(all.bytes(), from.bytes(), rocksdb::Direction::Forward, &mut |key, _| {
+            let mut parts = Parts::new(key);
+            if let (Some(_), Some(offset)) = (parts.text(), parts.offset()) {
+                unread.push(offset);
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(unread)
     }
 
     /// Folds the run's next delivery. `look` gets the changes and the rows before them. Returns no effect for a delivery that a skip
@@ -165,15 +184,22 @@ impl RunAsOf {
         self.project(at.offset, project, look)
     }
 
-    /// Folds the run's next delivery, which a skip voids.
+    /// Folds a delivery of the run that cannot be read and that the skip at `by` voids.
+    fn take_unread(&mut self, offset: Offset, by: Offset) -> Result<(), Error> {
+        let run_id = self.run_id.clone();
+        let project = |changes: &mut Changes<'_, Memory>| project::unread_voided(run_id.borrow(), offset, by, changes);
+        self.project(offset, project, |_, _| Ok(()))
+    }
+
+    /// Folds the run's next delivery, which the skip at `by` voids.
     pub(crate) fn take_voided(
         &mut self,
         voided: &Voided<'_>,
-        at: RecordContext<'_>,
+        (at, by): (RecordContext<'_>, Offset),
         look: impl FnOnce(&Changes<'_, Memory>, &Memory) -> Result<(), store::Error>,
     ) -> Result<(), Error> {
         let partitions = self.partitions;
-        self.project(at.offset, |changes: &mut Changes<'_, Memory>| voided.project(at, partitions, changes), look)
+        self.project(at.offset, |changes: &mut Changes<'_, Memory>| voided.project(at, by, partitions, changes), look)
     }
 
     fn project<T>(
@@ -188,18 +214,6 @@ impl RunAsOf {
         self.rows.commit(changes.rows())?;
         self.next = self.next.max(offset.saturating_add(1));
         Ok(projected)
-    }
-
-    /// Copies the run's first skipped offset from the index: no stored delivery has it if the record cannot be read.
-    fn copy_first_skip<R: Rows>(&mut self, index: &R, to: Offset) -> Result<(), Error> {
-        let row: Option<RunRow> = index.get(&store::runs::key(self.run_id.borrow()))?;
-        let first = row.and_then(|row| row.head.first_skip);
-        if let Some(first) = first.filter(|first| (self.next..=to).contains(first)) {
-            let mut changes = Changes::new(&self.rows);
-            project::voided_of_run(self.run_id.borrow(), first, &mut changes)?;
-            self.rows.commit(changes.rows())?;
-        }
-        Ok(())
     }
 
     fn check(&self, limits: Limits) -> Result<(), Error> {

@@ -212,7 +212,7 @@ impl<'a> Bulk<'a> {
                 }
                 let offset = Offset::new(number(&key[run.run().len()..])).map_err(Error::from)?;
                 if offset < end {
-                    let standing = if voided.contains_key(&offset) { Standing::Voided } else { Standing::Judged };
+                    let standing = Standing::of(voided.get(&offset).map(|skip| skip.at));
                     self.project(run.run(), (offset, value), standing, &mut changes)?;
                 }
                 records.advance()?;
@@ -251,7 +251,7 @@ impl<'a> Bulk<'a> {
         let logged_at_millis = number(logged_at).cast_signed();
         // The scan has reframed the record as a single object, unless the record is too large to be decoded.
         let (partition, partitions) = (self.partition, self.journal.partitions);
-        if standing == Standing::Voided {
+        if let Standing::Voided { by } = standing {
             // The run's id is the message key, if the scan has found the run by that.
             let key = store::Parts::from_bytes(run).id::<RunId>().map(|run_id| run_id.as_str().into());
             let delivery = Delivery {
@@ -263,7 +263,7 @@ impl<'a> Bulk<'a> {
                 headers: Vec::new(),
             };
             // Without a registry, every schema id is known or unknown.
-            return fold::apply_voided(&delivery, &NoRegistry, partitions, changes).map(|_| ());
+            return fold::apply_voided(&delivery, &NoRegistry, (by, partitions), changes).map(|_| ());
         }
         let (framed, reframed) = fold::reframe(bytes, &NoRegistry);
         let at = project::RecordContext { partition, offset, index: 0, logged_at_millis, framed: &framed };

@@ -24,7 +24,7 @@ use runlog_schemas::{
     subject::Subject,
 };
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     sync::Arc,
 };
 
@@ -77,13 +77,15 @@ impl Deltas {
     pub fn compute<R: Rows>(
         &mut self,
         index: &R,
-        skips: &BTreeSet<Offset>,
+        skips: &BTreeMap<Offset, Offset>,
         delivery: &Delivery,
     ) -> Result<Delta, Error> {
-        if skips.contains(&delivery.offset) {
+        if let Some(by) = skips.get(&delivery.offset).copied() {
             let (schemas, partitions) = (self.schemas.clone(), self.partitions);
             let compute = |voided: Voided<'_>, at: RecordContext<'_>| match voided.run_id() {
-                Some(run_id) => self.compute_for_run(index, run_id, at, |run, look| run.take_voided(&voided, at, look)),
+                Some(run_id) => {
+                    self.compute_for_run(index, run_id, at, |run, look| run.take_voided(&voided, (at, by), look))
+                }
                 None => Ok(Delta::default()),
             };
             let computed = fold::read_voided(delivery, &*schemas, partitions, compute);

@@ -25,12 +25,7 @@ use runlog_schemas::{
     record::RecordKind,
     symbols,
 };
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, BTreeSet},
-    ops::ControlFlow,
-    sync::Arc,
-};
+use std::{borrow::Cow, collections::BTreeMap, ops::ControlFlow, sync::Arc};
 
 mod voided;
 
@@ -78,11 +73,9 @@ pub enum Step {
     /// A skip voids an applied record: the store must be rebuilt without that record. This store does not record the skip:
     /// until it is replaced, its fold reads the skip again after every restart.
     Rebuild {
-        /// The skip's own offset.
-        at: Offset,
         /// The voided offset.
         offset: Offset,
-        /// The skip's author and reason.
+        /// The skip.
         row: meta::SkipRow,
     },
 }
@@ -100,7 +93,8 @@ pub struct Fold<S = Store> {
     pub next: Offset,
     /// Resolves the ids of the Confluent framing.
     pub schemas: Arc<dyn Schemas>,
-    skips: BTreeSet<Offset>,
+    /// The voided offsets, each with its skip's own offset.
+    skips: BTreeMap<Offset, Offset>,
     /// Whether the journal's genesis is applied.
     has_genesis: bool,
     /// Whether the store may have records that were refused for their content.
@@ -157,7 +151,7 @@ impl<S: Commit> Fold<S> {
         let mut changes = Changes::new(&*store);
         changes.put(meta::skip(offset), row);
         store.commit(changes.rows())?;
-        self.skips.insert(offset);
+        self.skips.insert(offset, row.at);
         Ok(())
     }
 
@@ -170,7 +164,7 @@ impl<S: Commit> Fold<S> {
         let mut changes = Changes::of_records(&*store, batch.len(), self.refusals, new_runs);
         let from = self.next;
         let mut last: Option<&Delivery> = None;
-        let mut voided = Vec::new();
+        let mut voided = BTreeMap::new();
         let mut step = Step::Applied;
         for delivery in batch {
             // A batch may contain a record twice, after a seek within it.
@@ -209,10 +203,10 @@ impl<S: Commit> Fold<S> {
         &self,
         delivery: &Delivery,
         changes: &mut Changes<'_, S>,
-        voided: &mut Vec<Offset>,
+        voided: &mut BTreeMap<Offset, Offset>,
     ) -> Result<Step, store::Error> {
-        if self.skips.contains(&delivery.offset) || voided.contains(&delivery.offset) {
-            let read = apply_voided(delivery, &*self.schemas, self.journal.partitions, changes)?;
+        if let Some(by) = self.skips.get(&delivery.offset) {
+            let read = apply_voided(delivery, &*self.schemas, (*by, self.journal.partitions), changes)?;
             return Ok(read.map_or_else(|why| self.wait(delivery.offset, &why), |()| Step::Applied));
         }
         let has_genesis = self.has_genesis || changes.has(&meta::journal())?;
@@ -272,22 +266,22 @@ impl<S: Commit> Fold<S> {
         record: &Envelope<'_>,
         at: RecordContext<'_>,
         changes: &mut Changes<'_, S>,
-        voided: &mut Vec<Offset>,
+        voided: &mut BTreeMap<Offset, Offset>,
     ) -> Result<Step, store::Error> {
         let Ok(Payload::Skip(Skip { offset, who, why })) = record.payload() else { return Ok(Step::Applied) };
         // A skip voids only an earlier record, and never the genesis.
-        let is_known = self.skips.contains(&offset) || voided.contains(&offset);
+        let is_known = self.skips.contains_key(&offset) || voided.contains_key(&offset);
         if offset >= at.offset || offset == Offset::ZERO || is_known {
             return Ok(Step::Applied);
         }
-        let row = meta::SkipRow { who, why };
+        let row = meta::SkipRow { at: at.offset, who, why };
         if !changes.has(&dead_letters::key(offset))? {
-            return Ok(Step::Rebuild { at: at.offset, offset, row });
+            return Ok(Step::Rebuild { offset, row });
         }
         // A dead letter has no other rows.
         changes.remove(dead_letters::key(offset));
         changes.put(meta::skip(offset), &row);
-        voided.push(offset);
+        voided.insert(offset, at.offset);
         Ok(Step::Applied)
     }
 }
@@ -306,16 +300,16 @@ pub(crate) fn apply<R: Rows>(
     project::delivery(record, at, Standing::Judged, partitions, changes).map(|_| ())
 }
 
-/// Projects a delivery that a skip voids. `partitions` is the journal's number of partitions.
+/// Projects a delivery that the skip at `by` voids. `partitions` is the journal's number of partitions.
 ///
 /// Errors: as [`read_voided`].
 pub(crate) fn apply_voided<R: Rows>(
     delivery: &Delivery,
     schemas: &dyn Schemas,
-    partitions: u32,
+    (by, partitions): (Offset, u32),
     changes: &mut Changes<'_, R>,
 ) -> Result<Result<(), Unreadable>, store::Error> {
-    read_voided(delivery, schemas, partitions, |voided, at| voided.project(at, partitions, changes))
+    read_voided(delivery, schemas, partitions, |voided, at| voided.project(at, by, partitions, changes))
         .map_or_else(|why| Ok(Err(why)), |projected| projected.map(Ok))
 }
 
@@ -339,12 +333,12 @@ fn has_refusals<R: Rows>(rows: &R) -> Result<bool, store::Error> {
     Ok(has_any)
 }
 
-/// The skipped offsets that a store has recorded.
-pub fn skips_of<R: Rows>(rows: &R) -> Result<BTreeSet<Offset>, store::Error> {
-    Ok(skip_rows_of(rows)?.into_keys().collect())
+/// The voided offsets that a store has recorded, each with its skip's own offset.
+pub fn skips_of<R: Rows>(rows: &R) -> Result<BTreeMap<Offset, Offset>, store::Error> {
+    Ok(skip_rows_of(rows)?.into_iter().map(|(offset, row)| (offset, row.at)).collect())
 }
 
-/// The skipped offsets that a store has recorded, with the author and the reason of each skip.
+/// The voided offsets that a store has recorded, each with its skip.
 pub fn skip_rows_of<R: Rows>(rows: &R) -> Result<BTreeMap<Offset, meta::SkipRow>, store::Error> {
     let mut skips = BTreeMap::new();
     rows.scan(meta::skips().bytes(), meta::skips().bytes(), rocksdb::Direction::Forward, &mut |key, row| {
@@ -378,22 +372,18 @@ pub fn genesis(record: &Envelope<'_>) -> Option<meta::Journal> {
     }
 }
 
-/// Finds the skip in a batch that voids the record at `stopped`.
+/// Finds the first skip in a batch that voids the record at `stopped`.
 ///
-/// Errors: `Unresolved` if it finds no skip and a record has an unresolved schema: that record may be the skip.
+/// Errors: `Unresolved` if a record before it has an unresolved schema: that record may be the first skip.
 pub fn skip_for(
     stopped: Offset,
     batch: &[Delivery],
     schemas: &dyn Schemas,
 ) -> Result<Option<meta::SkipRow>, Unreadable> {
-    let mut unresolved = None;
     for delivery in batch.iter().filter(|delivery| delivery.offset > stopped) {
         let framed = match codec::reframe(&delivery.value, schemas) {
             Ok(framed) => framed,
-            Err(why @ Unreadable::Unresolved { .. }) => {
-                unresolved.get_or_insert(why);
-                continue;
-            }
+            Err(why @ Unreadable::Unresolved { .. }) => return Err(why),
             Err(_) => continue,
         };
         let Ok(record) = codec::read(&framed) else { continue };
@@ -401,8 +391,8 @@ pub fn skip_for(
             && let Ok(Payload::Skip(Skip { offset, who, why })) = record.payload()
             && offset == stopped
         {
-            return Ok(Some(meta::SkipRow { who, why }));
+            return Ok(Some(meta::SkipRow { at: delivery.offset, who, why }));
         }
     }
-    unresolved.map_or(Ok(None), Err)
+    Ok(None)
 }

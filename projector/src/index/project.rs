@@ -54,7 +54,17 @@ pub enum Standing {
     /// No skip voids it: it is judged.
     Judged,
     /// A skip voids it.
-    Voided,
+    Voided {
+        /// The skip's own offset.
+        by: Offset,
+    },
+}
+
+impl Standing {
+    /// The standing of a delivery that the skip at `by` voids, or that no skip voids.
+    pub fn of(by: Option<Offset>) -> Self {
+        by.map_or(Self::Judged, |by| Self::Voided { by })
+    }
 }
 
 /// Projects the delivery of a run's record, in a journal of `partitions`. Returns the outcome of a judged record.
@@ -67,8 +77,8 @@ pub fn delivery<R: Rows>(
 ) -> Result<Option<Effect>, store::Error> {
     match standing {
         Standing::Judged => self::record(record, at, partitions, changes).map(Some),
-        Standing::Voided if partition_of(record.run_id, partitions) != at.partition => Ok(None),
-        Standing::Voided => skips::project_voided(record, at, partitions, changes).map(|()| None),
+        Standing::Voided { .. } if partition_of(record.run_id, partitions) != at.partition => Ok(None),
+        Standing::Voided { by } => skips::project_voided(record, at, by, partitions, changes).map(|()| None),
     }
 }
 
@@ -93,13 +103,15 @@ pub fn record<R: Rows>(
     Ok(effect)
 }
 
-/// Projects a voided delivery that cannot be read, of the run that its message key names.
-pub fn voided_of_run<R: Rows>(
+/// Projects a delivery that cannot be read and that the skip at `by` voids, of the run that its message key names.
+pub fn unread_voided<R: Rows>(
     run_id: RunId<&str>,
     offset: Offset,
+    by: Offset,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
-    skips::project_first_skip(run_id, offset, changes)
+    changes.mark(store::deliveries::unread(run_id, offset));
+    skips::project_skip(run_id, by, false, changes)
 }
 
 /// Projects a dead letter: unreadable bytes that do not stop the partition.

@@ -38,7 +38,7 @@ pub(super) fn check_permission<V: View>(record: &Envelope<'_>, view: &mut V) -> 
     let (Some(request), Some(basis)) = (&facts.answers, facts.basis) else { return Ok(Ok(())) };
     let Some(call) = view.pending_effect(request.borrow())? else { return Ok(Err(Reason::Transition)) };
     let is_next = facts.attempt.is_some() && facts.attempt == call.attempts.checked_add(1);
-    let permitted = call.class == Class::RetrySafe && call.newest == basis && is_next;
+    let permitted = call.class == Class::RetrySafe && call.newest == basis && is_next && !call.is_before_skip;
     Ok(if permitted { Ok(()) } else { Err(Reason::Transition) })
 }
 
@@ -52,22 +52,34 @@ pub(super) fn check_handle<V: View>(
     let facts = &record.facts;
     let Some(request) = facts.answers.as_ref().filter(|_| facts.only_own == Some(true)) else { return Ok(Ok(())) };
     let Some(effect) = view.pending_effect(request.borrow())? else { return Ok(Ok(())) };
-    let is_foreign = effect.has_committed_start && effect.last_started_in < head.handle_since;
+    let is_own = !effect.is_start_void && effect.last_started_in >= head.handle_since;
+    let is_foreign = effect.has_committed_start && !is_own;
     Ok(if is_foreign { Err(Reason::NotStartedHere) } else { Ok(()) })
 }
 
 /// Refuses a decision on a state that its author did not see: the facts name the effect's newest record or its revision,
-/// and the evidence. Decisions of schema version 1 name neither and are not checked.
+/// and the evidence. Decisions of schema version 1 name neither and are not checked, unless a skip voids or displaces the newest
+/// record.
 pub(super) fn check_decision_basis<V: View>(
     record: &Envelope<'_>,
+    head: &Head,
     view: &mut V,
 ) -> Result<Result<(), Reason>, V::Error> {
     let facts = &record.facts;
-    let Some(request) = facts.answers.as_ref().filter(|_| facts.has_decision_basis()) else { return Ok(Ok(())) };
+    let (has_basis, after_skip) = (facts.has_decision_basis(), head.displaced_until.is_some());
+    let Some(request) = facts.answers.as_ref().filter(|_| has_basis || after_skip) else { return Ok(Ok(())) };
     let Some(effect) = view.pending_effect(request.borrow())? else { return Ok(Err(Reason::Transition)) };
+    // The author of such a decision, a writer or a program of version 1, need not know of the record.
+    let is_blind = effect.is_newest_void && facts.basis.is_none() && facts.revision.is_none();
+    if is_blind || effect.is_before_skip {
+        return Ok(Err(Reason::StaleDecision));
+    }
+    if !has_basis {
+        return Ok(Ok(()));
+    }
     let (stale, adoptable) = match facts.basis {
         Some(basis) => (basis != effect.newest, effect.adoptable),
-        // The current revision can be smaller: a skip voided one of the effect's records.
+        // A server has refused a greater revision than the effect's.
         None => (facts.revision.is_some_and(|revision| effect.revision > revision), effect.adoptable_by_id),
     };
     if stale {

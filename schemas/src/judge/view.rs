@@ -43,8 +43,14 @@ pub struct Head {
     pub undecided_calls: u64,
     /// Undecided calls whose last start was in `epoch`.
     pub undecided_calls_of_epoch: u64,
-    /// The first offset of the run's records that a skip voids. The projection sets it, not the judge.
-    pub first_skip: Option<Offset>,
+    /// The offset of the last skip that voids an earlier record of the run. The run's records below it may have been applied before
+    /// the skip. The projection sets it, not the judge.
+    pub displaced_until: Option<Offset>,
+    /// The offset of the last skip that voids an earlier claim of the run.
+    pub unclaimed_until: Option<Offset>,
+    /// Whether the judged record is below `unclaimed_until`. Nobody writes the run there: before the skip, the claim's writer did. The
+    /// projection sets it, not the judge.
+    pub is_unclaimed: bool,
 }
 datum!(Head {
     started,
@@ -61,7 +67,9 @@ datum!(Head {
     checkpoint_seq,
     undecided_calls,
     undecided_calls_of_epoch,
-    first_skip,
+    displaced_until,
+    unclaimed_until,
+    is_unclaimed,
 });
 
 impl Default for Head {
@@ -81,15 +89,18 @@ impl Default for Head {
             checkpoint_seq: 0,
             undecided_calls: 0,
             undecided_calls_of_epoch: 0,
-            first_skip: None,
+            displaced_until: None,
+            unclaimed_until: None,
+            is_unclaimed: false,
         }
     }
 }
 
 impl Head {
-    /// Returns whether `epoch` is the run's current epoch and `writer` has it. Before the first claim every writer has it.
+    /// Returns whether `epoch` is the run's current epoch and `writer` has it. Before the first claim every writer has it; between a voided
+    /// claim and its skip none has it.
     pub fn is_writer(&self, epoch: Epoch, writer: Option<WriterId<&str>>) -> bool {
-        epoch == self.epoch && (self.epoch == Epoch::ZERO || writer == self.writer_id.borrow())
+        !self.is_unclaimed && epoch == self.epoch && (self.epoch == Epoch::ZERO || writer == self.writer_id.borrow())
     }
 }
 
@@ -130,10 +141,15 @@ pub struct CallState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingEffect {
     /// Number of records that were applied to it (request and decisions included) or kept as its evidence (replaced evidence
-    /// included). Evidence with the id of other kept evidence does not count.
+    /// included). Evidence with the id of other kept evidence does not count. Records that a skip voids or displaces count.
     pub revision: u64,
     /// The content hash of the newest record that was applied to it or kept as its evidence.
     pub newest: ContentHash,
+    /// Whether a skip voids or displaces its newest record. A decision names its basis or its revision then.
+    pub is_newest_void: bool,
+    /// Whether the judged record is between a record about the effect that a skip voids or displaces, and the skip. No record permits
+    /// anything there: it may have been refused before the skip.
+    pub is_before_skip: bool,
     /// Whether it may run again without a decision.
     pub class: Class,
     /// Number of starts.
@@ -142,6 +158,8 @@ pub struct PendingEffect {
     pub last_started_in: Epoch,
     /// Whether the claim of that epoch has a commitment, and the call is not observed.
     pub has_committed_start: bool,
+    /// Whether a skip voids or displaces the record that started it last. It is no handle's own then.
+    pub is_start_void: bool,
     /// The evidence that an `adopt` decision with a basis would adopt, and whether it says that the effect happened.
     pub adoptable: Option<(RecordId, bool)>,
     /// Like `adoptable`, for a decision without a basis, which reads only the first piece of evidence of each record id.

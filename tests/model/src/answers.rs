@@ -292,7 +292,7 @@ impl Model {
             let reason = Some(Reason::WrongPartition);
             return self.outcome_row((partition, offset, 0), "refused", reason, text(record, "/record_id"));
         }
-        let judged = |entry: &&Entry| !matches!(entry.verdict, Verdict::Skipped(_));
+        let judged = |entry: &&Entry| !matches!(entry.verdict, Verdict::Skipped { .. });
         let here = |entry: &&Entry| entry.offset == offset && !entry.envelope && judged(entry);
         // An outcome of a batch as a whole is the outcome of each of its records.
         let whole = |entry: &&Entry| here(entry) && entry.kind == "batch";
@@ -324,7 +324,7 @@ impl Model {
                 }
                 self.outcome_row((partition, first.offset, first.index), "repeat", reason, &entry.id)
             }
-            Verdict::Skipped(_) => Value::Null,
+            Verdict::Skipped { .. } => Value::Null,
         }
     }
 

@@ -14,7 +14,7 @@ mod refused;
 mod skips;
 
 pub(crate) use refused::{EVIDENCE_MAX, Evidence};
-pub(crate) use skips::traces_of_skipped;
+pub(crate) use skips::{claim_skipped_by, traces_of_skipped};
 
 /// The kinds, in the order in which a decision looks for an id.
 pub(crate) const KINDS: [&str; 4] = ["tool_call", "effect", "tool", "output_delivery"];
@@ -57,6 +57,12 @@ pub(crate) struct Effect {
     committed: bool,
     /// The request only reports another system's call.
     observed: bool,
+    /// A skip voids or displaces the record that started it last.
+    void_start: bool,
+    /// A skip voids or displaces its newest record.
+    void_newest: bool,
+    /// The last skip that voids or displaces a record about it.
+    void_until: Option<u64>,
     /// The entry that started it last.
     pub(crate) started: usize,
     /// A decision states that the last start did not happen.
@@ -85,6 +91,11 @@ impl Effect {
         self.unapplied.as_deref().filter(|_| at == self.request).unwrap_or(&run.entries[at])
     }
 
+    /// Whether the record that is judged now is between a record about it that a skip voids or displaces, and the skip.
+    fn is_before_skip(&self, run: &Run) -> bool {
+        self.void_until.is_some_and(|until| run.at < until)
+    }
+
     /// Whether it may run again without anybody's decision.
     pub(crate) fn retry_safe(&self, rules: &Rules) -> bool {
         let usable =
@@ -99,6 +110,7 @@ impl Effect {
     /// A record about it counts.
     fn count(&mut self, entry: &Entry) {
         self.revision += 1;
+        self.void_newest = false;
         self.newest = entry.content(0, &entry.record);
     }
 
@@ -148,8 +160,10 @@ struct Reached {
     epoch: u64,
     /// Whether the last claim has a commitment.
     committed: bool,
-    /// Whether a record of the run was skipped.
-    skipped: bool,
+    /// The offset of the last skip of an earlier record of the run.
+    until: Option<u64>,
+    /// The offset of the last skip of an earlier claim.
+    unclaimed_until: Option<u64>,
 }
 
 fn walk(rules: &Rules, run: &Run) -> Vec<Effect> {
@@ -164,14 +178,13 @@ fn walk(rules: &Rules, run: &Run) -> Vec<Effect> {
             Verdict::Applied if !entry.envelope => step(rules, &mut effects, run, at, reached.committed),
             Verdict::Applied => {}
             Verdict::Refused(reason) => {
-                let displaced = skips::displaces(rules, reached, entry, reason);
-                if displaced {
+                if skips::displaces(rules, reached, entry, reason) {
                     skips::leave_traces(rules, &mut effects, run, (at, reached));
                     continue;
                 }
                 for (index, record) in (0..).zip(entry.records()) {
                     if text(record, "/run_id") == text(&entry.record, "/run_id") {
-                        refused::keep(rules, &mut effects, run, (at, index), record, (reason, false));
+                        refused::keep(rules, &mut effects, run, (at, index), record, (reason, reached.until.is_some()));
                     }
                 }
             }
@@ -182,8 +195,8 @@ fn walk(rules: &Rules, run: &Run) -> Vec<Effect> {
                     skips::leave_traces(rules, &mut effects, run, (at, reached));
                 }
             }
-            Verdict::Skipped(_) => {
-                reached.skipped = true;
+            Verdict::Skipped { .. } => {
+                reached.skips(entry);
                 skips::leave_traces(rules, &mut effects, run, (at, reached));
             }
         }
@@ -197,12 +210,15 @@ fn step(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, at: usize, committe
     let record = &entry.record;
     match entry.kind.as_str() {
         "tool_call_requested" => {
-            skips::replace(effects, Effect { committed, ..effect_of_request(effects, at, entry) });
+            let effect = Effect { committed, ..effect_of_request(effects, at, entry) };
+            effects.push(effect);
         }
         "tool_call_attempt" => {
             if let Some(effect) = pending(effects, record) {
                 effect.starts += 1;
                 effect.last_epoch = number(record, "/writer_epoch");
+                let unchecked = effect.void_start && value_at(record, "/facts/basis").is_none_or(Value::is_null);
+                effect.void_start = rules.fires(Rule::UncheckedAttempt, unchecked);
                 (effect.committed, effect.observed) = (committed, false);
                 effect.started = at;
                 effect.count(entry);
@@ -334,6 +350,9 @@ fn effect(kind: &'static str, id: &str, at: usize, entry: &Entry) -> Effect {
         last_epoch: number(record, "/writer_epoch"),
         committed: false,
         observed: record["facts"]["observed"] == true,
+        void_start: false,
+        void_newest: false,
+        void_until: None,
         started: at,
         not_done: false,
         evidence: Vec::new(),
@@ -387,7 +406,7 @@ pub(crate) fn effect_state(rules: &Rules, run: &Run, change: &StateChange) -> Op
 pub(crate) fn refusal(rules: &Rules, run: &Run, record: &Value) -> Option<Reason> {
     let kind = payload_type(record);
     let rule = match kind {
-        "tool_call_requested" => return unresolved(rules, run, record),
+        "tool_call_requested" => return not_requestable(rules, run, record),
         "effect_resolution" => Rule::ResolutionTransition,
         "tool_call_attempt" | "tool_call_completed" | "tool_call_failed" => Rule::CallTransition,
         _ => return None,
@@ -409,9 +428,9 @@ pub(crate) fn refusal(rules: &Rules, run: &Run, record: &Value) -> Option<Reason
     }
     let effect = effect.filter(|effect| effect.pending())?;
     match kind {
-        "tool_call_attempt" => not_permitted(rules, effect, record),
+        "tool_call_attempt" => not_permitted(rules, run, effect, record),
         _ if not_started_here(rules, run, effect, record) => Some(Reason::NotStartedHere),
-        "effect_resolution" => not_as_seen(rules, effect, record),
+        "effect_resolution" => not_as_seen(rules, run, effect, record),
         _ => None,
     }
 }
@@ -419,12 +438,24 @@ pub(crate) fn refusal(rules: &Rules, run: &Run, record: &Value) -> Option<Reason
 /// Whether a record that is limited to its handle's own effects is about another handle's effect.
 fn not_started_here(rules: &Rules, run: &Run, effect: &Effect, record: &Value) -> bool {
     let limited = value_at(record, "/facts/only_own") == Some(&Value::Bool(true));
-    if !limited || effect.kind != KINDS[0] || effect.last_epoch >= run.handle_since(rules) {
+    let void = rules.fires(Rule::SkippedStartIsForeign, effect.void_start);
+    if !limited || effect.kind != KINDS[0] || (!void && effect.last_epoch >= run.handle_since(rules)) {
         return false;
     }
     let any_handle =
         rules.fires(Rule::UncommittedStart, !effect.committed) || rules.fires(Rule::Observed, effect.observed);
     rules.fires(Rule::NotStartedHere, !any_handle)
+}
+
+/// Refuses a request under the id of a call that a skip left, and one that waits for undecided calls.
+fn not_requestable(rules: &Rules, run: &Run, record: &Value) -> Option<Reason> {
+    let id = text(record, "/record_id");
+    let known =
+        skips::has_skip(run) && run_effects(rules, run).iter().any(|effect| effect.kind == KINDS[0] && effect.id == id);
+    if rules.fires(Rule::RequestOfVoidCall, known) {
+        return Some(Reason::Transition);
+    }
+    unresolved(rules, run, record)
 }
 
 /// Refuses a request that waits for undecided calls of earlier epochs, while such a call exists.
@@ -435,30 +466,34 @@ fn unresolved(rules: &Rules, run: &Run, record: &Value) -> Option<Reason> {
     let epoch = run.writer().epoch;
     let waits = |effect: &Effect| {
         let undecided = effect.kind == KINDS[0] && effect.pending() && !effect.retry_safe(rules);
-        undecided && !rules.fires(Rule::IntentOfEpoch, effect.last_epoch == epoch)
+        let void = rules.fires(Rule::SkippedStartIsForeign, effect.void_start && effect.last_epoch == epoch);
+        undecided && !rules.fires(Rule::IntentOfEpoch, effect.last_epoch == epoch && !void)
     };
     let refuses = run_effects(rules, run).iter().any(waits);
     rules.fires(Rule::IntentRefuses, refuses).then_some(Reason::Unresolved)
 }
 
 /// Refuses an attempt with a basis if the call may not run again.
-fn not_permitted(rules: &Rules, effect: &Effect, record: &Value) -> Option<Reason> {
+fn not_permitted(rules: &Rules, run: &Run, effect: &Effect, record: &Value) -> Option<Reason> {
     let basis = value_at(record, "/facts/basis").and_then(Value::as_str)?;
     let given = number(record, if hidden(record) { "/facts/attempt" } else { "/payload/attempt" });
     let refused = rules.fires(Rule::AttemptPermitted, !effect.retry_safe(rules))
         || rules.fires(Rule::AttemptBasis, basis != effect.newest)
+        || rules.fires(Rule::NothingBeforeSkip, effect.is_before_skip(run))
         || rules.fires(Rule::AttemptNumber, given != u64::from(effect.starts) + 1);
     refused.then_some(Reason::Transition)
 }
 
 /// Refuses a decision that was made at another state of its effect. A decision that names no state applies to any
 /// state.
-fn not_as_seen(rules: &Rules, effect: &Effect, record: &Value) -> Option<Reason> {
+fn not_as_seen(rules: &Rules, run: &Run, effect: &Effect, record: &Value) -> Option<Reason> {
     let fact = |name: &str| value_at(record, &format!("/facts/{name}"));
     let says = ["revision", "evidence", "epoch", "principal", "basis"].into_iter().any(|name| fact(name).is_some());
     let basis = fact("basis").and_then(Value::as_str);
     let revision = fact("revision").and_then(Value::as_u64).filter(|_| basis.is_none());
-    if rules.fires(Rule::DecisionBasis, basis.is_some_and(|basis| basis != effect.newest))
+    if rules.fires(Rule::NothingBeforeSkip, effect.is_before_skip(run))
+        || rules.fires(Rule::DecisionAfterSkip, effect.void_newest && basis.is_none() && fact("revision").is_none())
+        || rules.fires(Rule::DecisionBasis, basis.is_some_and(|basis| basis != effect.newest))
         || rules.fires(Rule::StaleDecision, revision.is_some_and(|revision| revision < effect.revision))
     {
         return Some(Reason::StaleDecision);

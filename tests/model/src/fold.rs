@@ -8,7 +8,7 @@ use crate::{
     run::{Entry, Place, Reason, Run, Traces, Verdict},
 };
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Why a partition stopped: the log now starts after the reader's position.
 const TRUNCATED: &str = "log_truncated";
@@ -35,8 +35,8 @@ pub(crate) enum Taken {
 pub(crate) struct Partition {
     /// Everything that was delivered, once each.
     pub(crate) log: Vec<Delivery>,
-    /// Offsets named by the skips that the reader has reached.
-    skips: BTreeSet<u64>,
+    /// Offsets named by the skips that the reader has reached, each with the skip's own offset.
+    skips: BTreeMap<u64, u64>,
     /// Where the log starts.
     pub(crate) start: u64,
     /// The next offset to fold.
@@ -99,32 +99,33 @@ impl Model {
                 Some((why, _)) if why == TRUNCATED => return,
                 Some((_, offset)) => {
                     // A skipped record does not stop it, unless that rule is switched off.
-                    if partition.skips.contains(offset) {
+                    if partition.skips.contains_key(offset) {
                         return;
                     }
                     let names = |delivery: &&Delivery| skipped(delivery) == Some(*offset) && delivery.offset > *offset;
                     let Some(skip) = partition.log.iter().find(names) else { return };
-                    skipped(skip)
+                    Some((*offset, skip.offset))
                 }
                 None => {
                     let next = partition.log.iter().find(|delivery| delivery.offset >= partition.next);
                     let Some(next) = next.filter(|next| next.offset <= to).cloned() else { return };
                     let skip = skipped(&next).filter(|offset| *offset < next.offset && *offset > 0);
-                    let already_skipped =
-                        |offset: &u64| partition.skips.contains(offset) || partition.skips.contains(&next.offset);
+                    let already_skipped = |offset: &u64| {
+                        partition.skips.contains_key(offset) || partition.skips.contains_key(&next.offset)
+                    };
                     let skip = skip.filter(|offset| !already_skipped(offset));
                     if skip.is_none() {
                         self.fold(&next);
                     }
-                    skip
+                    skip.map(|offset| (offset, next.offset))
                 }
             };
-            let (Some(skip), Some(partition)) = (skip, self.partitions.get_mut(at as usize)) else { continue };
+            let (Some((skip, by)), Some(partition)) = (skip, self.partitions.get_mut(at as usize)) else { continue };
             // A dead letter was never applied: without it the partition is as if the skip had come first.
             let dead = partition.dead.iter().position(|row| row.delivery.offset == skip);
             if let Some(dead) = dead.filter(|_| partition.stopped.is_none()) {
                 partition.dead.remove(dead);
-                partition.skips.insert(skip);
+                partition.skips.insert(skip, by);
                 continue;
             }
             let here = partition.next_there();
@@ -134,7 +135,7 @@ impl Model {
                 partition.stopped = Some((CANNOT_REBUILD.to_owned(), here));
                 continue;
             }
-            partition.skips.insert(skip);
+            partition.skips.insert(skip, by);
             if partition.start > 0 {
                 // It continues at its position.
                 partition.stopped = None;
@@ -184,18 +185,19 @@ impl Model {
         if partition.stopped.is_some() {
             return;
         }
-        let voided = rules.fires(Rule::SkipVoids, partition.skips.contains(&delivery.offset));
+        let by = partition.skips.get(&delivery.offset).copied();
+        let voided = by.filter(|_| rules.fires(Rule::SkipVoids, true));
         let first = partition.next == 0;
-        if rules.fires(Rule::Genesis, first && !voided && !is_genesis(journal, &delivery.what)) {
+        if rules.fires(Rule::Genesis, first && voided.is_none() && !is_genesis(journal, &delivery.what)) {
             partition.stopped = Some(("not_a_journal".to_owned(), delivery.offset));
             return;
         }
-        if voided {
+        if let Some(by) = voided {
             match &delivery.what {
                 What::Record { record, .. } if !of_partition(record) => {
-                    void_run_record(rules, journal, partition, delivery)
+                    void_run_record(rules, journal, partition, (delivery, by))
                 }
-                What::UnknownOfRun { run_id, .. } => void_unknown(journal, partition, delivery, run_id),
+                What::UnknownOfRun { run_id, .. } => void_unknown(journal, partition, (delivery, by), run_id),
                 _ => {}
             }
         } else {
@@ -286,8 +288,8 @@ fn entry(delivery: &Delivery) -> Option<Entry> {
     })
 }
 
-/// Folds a skipped record: its run has no trace of it except at the effects that the record is about.
-fn void_run_record(rules: &Rules, journal: &Journal, partition: &mut Partition, delivery: &Delivery) {
+/// Folds a record that the skip at `by` voids: its run has no trace of it except at the effects that the record is about.
+fn void_run_record(rules: &Rules, journal: &Journal, partition: &mut Partition, (delivery, by): (&Delivery, u64)) {
     let Some(mut entry) = entry(delivery) else { return };
     let run_id = text(&entry.record, "/run_id").to_owned();
     if hashes::partition_of(&run_id, journal.partitions) != delivery.partition {
@@ -297,13 +299,13 @@ fn void_run_record(rules: &Rules, journal: &Journal, partition: &mut Partition, 
     // What it would have been without the skip.
     let mut with = run.clone();
     judge::take(rules, &mut with, entry.clone());
-    entry.verdict = Verdict::Skipped(effects::traces_of_skipped(rules, &with, run.entries.len()));
+    entry.verdict = Verdict::Skipped { traces: effects::traces_of_skipped(rules, &with, run.entries.len()), by };
     entry.place = Place::default();
     run.entries.push(entry);
 }
 
-/// Folds a skipped record that cannot be read: only its run is known.
-fn void_unknown(journal: &Journal, partition: &mut Partition, delivery: &Delivery, run_id: &str) {
+/// Folds a record that the skip at `by` voids and that cannot be read: only its run is known.
+fn void_unknown(journal: &Journal, partition: &mut Partition, (delivery, by): (&Delivery, u64), run_id: &str) {
     if hashes::partition_of(run_id, journal.partitions) != delivery.partition {
         return;
     }
@@ -319,7 +321,7 @@ fn void_unknown(journal: &Journal, partition: &mut Partition, delivery: &Deliver
         id: String::new(),
         datums: Vec::new(),
         contents: Vec::new(),
-        verdict: Verdict::Skipped(Traces::Nothing),
+        verdict: Verdict::Skipped { traces: Traces::Nothing, by },
         envelope: false,
     });
 }

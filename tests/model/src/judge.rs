@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 /// Judges one record and adds it to its run, along with the records within.
 pub(crate) fn take(rules: &Rules, run: &mut Run, mut entry: Entry) {
+    run.at = entry.offset;
     if entry.kind == "batch" {
         return take_batch(rules, run, entry);
     }
@@ -39,10 +40,10 @@ fn by_place(rules: &Rules, run: &Run, record: &Value, version: u16) -> Option<Ve
     }
     let other_content = !anew && run.knows(text(record, "/record_id"));
     let refused = |reason| Some(Verdict::Refused(reason));
-    let writer = run.writer();
+    let (writer, unclaimed) = (run.writer(), run.unclaimed(rules));
     if payload_type(record) == "run_claim" {
         let legal = number(record, "/writer_epoch") == writer.epoch + 1 && number(record, "/writer_seq") == 0;
-        if rules.fires(Rule::ClaimLost, !legal) {
+        if unclaimed || rules.fires(Rule::ClaimLost, !legal) {
             return refused(Reason::Fenced);
         }
         if rules.fires(Rule::ClaimReusesId, other_content) {
@@ -54,13 +55,13 @@ fn by_place(rules: &Rules, run: &Run, record: &Value, version: u16) -> Option<Ve
     if rules.fires(Rule::UnclaimedKind, !needs_claim(record)) {
         let epoch = crate::record::value_at(record, "/facts/epoch").and_then(Value::as_u64);
         let fenced = epoch.is_some_and(|epoch| epoch != writer.epoch || !writer.wrote(record));
-        if rules.fires(Rule::DecisionFenced, fenced) {
+        if (unclaimed && epoch.is_some()) || rules.fires(Rule::DecisionFenced, fenced) {
             return refused(Reason::Fenced);
         }
         return rules.fires(Rule::ConflictId, other_content).then_some(Verdict::Refused(Reason::Conflict));
     }
     let fence = if writer.id.is_some() { Rule::FencedWriter } else { Rule::FencedUnclaimed };
-    if rules.fires(fence, !writer.wrote(record)) {
+    if unclaimed || rules.fires(fence, !writer.wrote(record)) {
         return refused(Reason::Fenced);
     }
     let (given, next) = (number(record, "/writer_seq"), run.next_writer_seq(rules));
@@ -95,7 +96,7 @@ fn take_batch(rules: &Rules, run: &mut Run, mut batch: Entry) {
                 Verdict::Refused(reason) => Some(reason),
                 _ => None,
             },
-            Verdict::Applied | Verdict::Skipped(_) => None,
+            Verdict::Applied | Verdict::Skipped { .. } => None,
         };
         if let Some(reason) = reason
             && rules.fires(Rule::BatchRefused, true)

@@ -3,7 +3,7 @@
 //! A switched-off rule never applies; everything else stays. A suite that compares the product with this model notices a
 //! missing rule only if some history has another answer without it, and the switches show that there is such a history.
 
-use std::cell::Cell;
+use std::{cell::RefCell, collections::BTreeSet};
 
 /// One rule of the journal. The names follow the specification; a comment describes the rule's decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -196,18 +196,32 @@ pub enum Rule {
     SkipVoids,
     /// A decision or an attempt that a skipped record made stale stays refused.
     SkipPermitsNothing,
+    /// A skipped or displaced record counts in the revision.
+    SkippedCounts,
     /// A skipped record still cancels a `not_done` decision.
     SkipRevokes,
     /// A record that a skip displaced leaves the traces of a skipped record.
     SkipDisplaces,
+    /// A skip displaces no record after itself.
+    SkipEnds,
+    /// A request under the id of a skipped or displaced request is refused.
+    RequestOfVoidCall,
+    /// Between a skipped or displaced record about an effect and the skip, nothing decides about it or permits it.
+    NothingBeforeSkip,
+    /// A decision that names neither basis nor revision is refused while a skipped or displaced record is the newest.
+    DecisionAfterSkip,
     /// A request that was skipped or displaced is an effect that may have happened.
     SkipKeepsStart,
-    /// A skipped or displaced attempt counts for the epoch of the last start.
-    SkippedStart,
+    /// Between a skipped claim and its skip nobody writes the run.
+    SkippedClaim,
+    /// In a run with a skip each refused result is evidence.
+    EvidenceAfterSkip,
+    /// An attempt that was not checked does not replace a skipped or displaced start.
+    UncheckedAttempt,
+    /// A skipped or displaced start is no handle's and no epoch's own.
+    SkippedStartIsForeign,
     /// A skip of a refused record that left no trace leaves none.
     SkipOfRefused,
-    /// A displaced result is evidence.
-    EvidenceDisplaced,
     /// A log that lost records cannot void an applied one: the partition stops at the skip.
     CannotRebuild,
     /// A partition begins with the journal's genesis.
@@ -258,7 +272,7 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Self; 123] = [
+    pub const ALL: [Self; 130] = [
         Self::RepeatOfApplied,
         Self::RepeatOfRefused,
         Self::Renumbered,
@@ -353,12 +367,19 @@ impl Rule {
         Self::Stopped,
         Self::SkipVoids,
         Self::SkipPermitsNothing,
+        Self::SkippedCounts,
         Self::SkipRevokes,
         Self::SkipDisplaces,
+        Self::SkipEnds,
+        Self::RequestOfVoidCall,
+        Self::NothingBeforeSkip,
+        Self::DecisionAfterSkip,
         Self::SkipKeepsStart,
-        Self::SkippedStart,
+        Self::SkippedClaim,
+        Self::EvidenceAfterSkip,
+        Self::UncheckedAttempt,
+        Self::SkippedStartIsForeign,
         Self::SkipOfRefused,
-        Self::EvidenceDisplaced,
         Self::CannotRebuild,
         Self::Genesis,
         Self::Redelivered,
@@ -388,29 +409,27 @@ impl Rule {
 /// Which rules decided something so far, and which rules are switched off.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
-    broken: u128,
-    fired: Cell<u128>,
+    broken: BTreeSet<Rule>,
+    fired: RefCell<BTreeSet<Rule>>,
 }
-
-const _: () = assert!(Rule::ALL.len() <= 128, "a bit for each rule");
 
 impl Rules {
     /// All rules but some.
     pub(crate) fn breaking(rules: &[Rule]) -> Self {
-        Self { broken: rules.iter().fold(0, |all, rule| all | 1 << *rule as u32), fired: Cell::new(0) }
+        Self { broken: rules.iter().copied().collect(), fired: RefCell::default() }
     }
 
     /// Whether the rule applies: its condition holds, and it is not switched off. Counts the application.
     pub(crate) fn fires(&self, rule: Rule, there: bool) -> bool {
-        let applies = there && self.broken & 1 << rule as u32 == 0;
+        let applies = there && !self.broken.contains(&rule);
         if applies {
-            self.fired.set(self.fired.get() | 1 << rule as u32);
+            self.fired.borrow_mut().insert(rule);
         }
         applies
     }
 
     /// Whether the rule decided something in the folded records or the answers so far.
     pub fn fired(&self, rule: Rule) -> bool {
-        self.fired.get() & 1 << rule as u32 != 0
+        self.fired.borrow().contains(&rule)
     }
 }

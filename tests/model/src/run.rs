@@ -78,7 +78,12 @@ pub(crate) enum Verdict {
     /// It is not applied.
     Refused(Reason),
     /// An operator skipped it.
-    Skipped(Traces),
+    Skipped {
+        /// What it leaves.
+        traces: Traces,
+        /// The skip's own offset.
+        by: u64,
+    },
 }
 
 /// Of which records of a skipped delivery the effects keep a trace.
@@ -158,7 +163,7 @@ impl Entry {
         match self.verdict {
             Verdict::Applied => true,
             Verdict::Refused(reason) => !reason.may_be_resent(),
-            Verdict::Repeat(_) | Verdict::Skipped(_) => false,
+            Verdict::Repeat(_) | Verdict::Skipped { .. } => false,
         }
     }
 
@@ -215,6 +220,8 @@ impl<T> Walked<T> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Run {
     pub(crate) entries: Vec<Entry>,
+    /// The offset of the record that is judged now.
+    pub(crate) at: u64,
     pub(crate) effects: Walked<Effect>,
     pub(crate) items: Walked<Item>,
 }
@@ -228,6 +235,12 @@ impl Run {
     /// The applied records of a payload type.
     pub(crate) fn of_type(&self, name: &str) -> impl Iterator<Item = &Entry> {
         self.applied_entries().filter(move |entry| entry.kind == name)
+    }
+
+    /// Whether the record that is judged now is between a skipped claim and its skip: nobody writes the run there.
+    pub(crate) fn unclaimed(&self, rules: &Rules) -> bool {
+        let until = self.entries.iter().filter_map(crate::effects::claim_skipped_by).max();
+        rules.fires(Rule::SkippedClaim, until.is_some_and(|until| self.at < until))
     }
 
     /// Who writes it.
@@ -257,9 +270,13 @@ impl Run {
 
     /// The next `writer_seq` of the epoch.
     pub(crate) fn next_writer_seq(&self, rules: &Rules) -> u64 {
-        let mut next = 1;
+        let (mut next, mut unclaimed_until) = (1, None);
         let mut writer = Writer::default();
         for entry in &self.entries {
+            unclaimed_until = unclaimed_until.max(crate::effects::claim_skipped_by(entry));
+            if rules.fires(Rule::SkippedClaim, unclaimed_until.is_some_and(|until| entry.offset < until)) {
+                continue;
+            }
             if entry.counts() && entry.kind == "run_claim" {
                 writer = Writer {
                     epoch: number(&entry.record, "/writer_epoch"),
@@ -280,7 +297,7 @@ impl Run {
                     !rules.fires(Rule::RepeatOfOtherEpoch, is_next && !own)
                         && rules.fires(Rule::RepeatConsumes, is_next)
                 }
-                Verdict::Skipped(_) => false,
+                Verdict::Skipped { .. } => false,
             };
             if is_next && consumes {
                 next += place.takes;
@@ -305,7 +322,7 @@ impl Run {
                     Verdict::Refused(reason) => {
                         !reason.may_be_resent() && rules.fires(Rule::RefusalConsumesJournalSeq, is_next)
                     }
-                    Verdict::Repeat(_) | Verdict::Skipped(_) => false,
+                    Verdict::Repeat(_) | Verdict::Skipped { .. } => false,
                 };
                 next += u64::from(is_next && consumes);
             }

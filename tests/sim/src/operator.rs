@@ -196,7 +196,7 @@ impl Operator {
         let current = matches!(choice, Choice::GiveUp | Choice::Tell);
         let (basis, forced) = (&effect["basis"], *forced);
         let by_basis = current && *by_basis && basis.is_string();
-        let of = Decided { request: request.to_owned(), seen, result: decided, current, by_basis, forced, alive: None };
+        let of = Decided { request: request.to_owned(), seen, result: decided, current, forced, alive: None };
         let number = self.stage.ledger().decides(of);
         let mut body =
             json!({ "who": format!("operator-{number}"), "why": "asked", "revision": revision, "force": forced });

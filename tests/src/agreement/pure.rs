@@ -143,10 +143,10 @@ impl Lane {
                 self.stopped = Some(stop);
             }
             Step::Waiting(_) => anyhow::bail!("waits for a schema registry, which this test does not have"),
-            Step::Rebuild { at, .. } if self.start > Offset::ZERO => {
-                self.stopped = Some(Stop { offset: at, kind: StopKind::CannotRebuild, error: String::new() });
+            Step::Rebuild { row, .. } if self.start > Offset::ZERO => {
+                self.stopped = Some(Stop { offset: row.at, kind: StopKind::CannotRebuild, error: String::new() });
             }
-            Step::Rebuild { offset, row, .. } => {
+            Step::Rebuild { offset, row } => {
                 let mut fresh = empty(self.fold.partition, &self.fold.journal);
                 fresh.copy_skips_from(&self.fold)?;
                 fresh.void(offset, &row)?;

@@ -45,9 +45,16 @@ const NOT_SHOWN: [(ModelRule, &str); 28] = [
     (ModelRule::SkipRevokes, "a skip cannot be undone, and the scenario of skip_voids needs a run without effects"),
     (ModelRule::SkipDisplaces, "likewise"),
     (ModelRule::SkipKeepsStart, "likewise"),
-    (ModelRule::SkippedStart, "likewise"),
+    (ModelRule::SkipEnds, "likewise"),
+    (ModelRule::SkippedCounts, "likewise"),
+    (ModelRule::SkippedClaim, "likewise"),
+    (ModelRule::SkippedStartIsForeign, "likewise"),
+    (ModelRule::UncheckedAttempt, "likewise"),
+    (ModelRule::RequestOfVoidCall, "likewise"),
+    (ModelRule::NothingBeforeSkip, "likewise"),
+    (ModelRule::DecisionAfterSkip, "likewise"),
     (ModelRule::SkipOfRefused, "likewise"),
-    (ModelRule::EvidenceDisplaced, "likewise"),
+    (ModelRule::EvidenceAfterSkip, "likewise"),
     (ModelRule::EvidenceById, "a server may fill a basis into a decision that has none"),
 ];
 

@@ -157,7 +157,11 @@ fn a_skipped_request_is_a_call_that_may_have_happened() -> anyhow::Result<()> {
     ensure!(status == 200 && found["status"] == "pending", "{found}");
     ensure!(found["fingerprint"] == fingerprint["fingerprint"] && found["arguments"]["invoice"] == "pay", "{found}");
     let effect = of_call(&pending(&server)?, "pay")?;
-    ensure!(effect["class"] == "reconcile_required" && effect["revision"] == 0, "{effect}");
+    ensure!(effect["class"] == "reconcile_required" && effect["revision"] == 1, "{effect}");
+    // The same request again does not replace the call, whose effect may have run.
+    let (_, again) = first.append(&server, "pay", &request("pay"))?;
+    ensure!(again["reason"] == "transition", "{again}");
+    ensure!(of_call(&pending(&server)?, "pay")? == effect, "a record after the skip changed the call");
     ensure!(decide(&server, "pay", "give_up")?["outcome"] == "applied");
     let (_, verified) = server.post("/v1/verify", &json!({}))?;
     ensure!(verified["equal"] == true, "{verified}");

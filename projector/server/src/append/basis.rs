@@ -226,6 +226,15 @@ impl Check<'_> {
             let message = format!("effect {effect} of run {run_id} has changed; read it and decide again");
             return Err(Error::new(ErrorKind::Conflict, message));
         }
+        // A decision without a revision is the writer's own. Somebody else must decide.
+        let kind = if facts.revision.is_some() { ErrorKind::Conflict } else { ErrorKind::ReconcileRequired };
+        if row.is_newest_void && seen.is_none() {
+            let message = format!(
+                "a skip voids or displaces a record about effect {effect} of run {run_id}: read the effect again, and decide with \
+                 its `basis` (POST /v1/runs/{{run}}/effects/{{id}}/resolution); nothing was appended"
+            );
+            return Err(Error::new(kind, message).about_record(effect));
+        }
         if !row.is_newest_counted && seen.is_none() && facts.revision.is_some() {
             let message = format!(
                 "effect {effect} of run {run_id} has another result under a known record id, which its revision does not count: \
@@ -238,8 +247,6 @@ impl Check<'_> {
             let message = format!(
                 "effect {effect} of run {run_id} has other evidence {id}, and a decision {why}; nothing was appended"
             );
-            // A decision without a revision is the writer's own. Somebody else must decide.
-            let kind = if facts.revision.is_some() { ErrorKind::Conflict } else { ErrorKind::ReconcileRequired };
             Err(Error::new(kind, message))
         };
         let (all, by_id) = (row.adoptable(false), row.adoptable(true));

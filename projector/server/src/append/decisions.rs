@@ -61,8 +61,8 @@ pub(super) fn check_own_decision<R: Rows>(
         // starts of all its epochs.
         Ordering::Equal => {
             let row = store::effects::pending_one(run_id, effect, |key| rows.get(key))?;
-            // Without evidence, only a skipped or displaced record is the newest and not counted: it may be a start.
-            let knows_all = |row: &EffectRow| row.evidence.is_empty() && row.is_newest_counted;
+            // A skipped or displaced record may be a start.
+            let knows_all = |row: &EffectRow| row.evidence.is_empty() && !row.is_newest_void;
             row.is_none_or(|row| row.cleared || (knows_all(&row) && row.first_started_in >= handle_since))
         }
         // The index does not have the claim yet, so another epoch can still start the effect.

@@ -337,7 +337,8 @@ impl Plan<'_> {
         // A process that writes is alive: a decision later in the request has to find that out.
         let at = RecordContext {
             partition,
-            offset: row.offset,
+            // The record will be after all that is applied, skips included.
+            offset: row.offset.max(self.projector.progress(partition).applied),
             index: row.index,
             logged_at_millis: self.now,
             framed: &framed,

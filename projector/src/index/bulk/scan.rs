@@ -94,7 +94,6 @@ struct Block {
 /// A skip in the log.
 #[derive(Debug)]
 struct FoundSkip {
-    at: Offset,
     voids: Offset,
     row: meta::SkipRow,
     /// Whether a known skip voids it. Then it voids only a blocking record.
@@ -268,7 +267,7 @@ impl Scan<'_> {
         if self.skips_found.len() >= COLLECTED_MAX {
             return ScanStep::End;
         }
-        self.skips_found.push(FoundSkip { at, voids, row: meta::SkipRow { who, why }, is_voided });
+        self.skips_found.push(FoundSkip { voids, row: meta::SkipRow { at, who, why }, is_voided });
         ScanStep::Continue
     }
 
@@ -294,7 +293,7 @@ impl Scan<'_> {
         skips_found.iter().for_each(|skip| skips_by_offset.entry(skip.voids).or_default().push(skip));
         for block in blocks {
             let skips = skips_by_offset.get(&block.offset);
-            match skips.and_then(|skips| skips.iter().find(|skip| skip.at > block.offset)) {
+            match skips.and_then(|skips| skips.iter().find(|skip| skip.row.at > block.offset)) {
                 Some(skip) => {
                     voided.entry(block.offset).or_insert_with(|| skip.row.clone());
                 }
@@ -307,9 +306,9 @@ impl Scan<'_> {
                 }
             }
         }
-        for skip in skips_found.iter().filter(|skip| skip.at < end && !skip.is_voided) {
+        for skip in skips_found.iter().filter(|skip| skip.row.at < end && !skip.is_voided) {
             // A skip voids only an earlier record, and never the genesis.
-            if skip.voids < skip.at && skip.voids != Offset::ZERO {
+            if skip.voids < skip.row.at && skip.voids != Offset::ZERO {
                 voided.entry(skip.voids).or_insert_with(|| skip.row.clone());
             }
         }

@@ -14,7 +14,7 @@ use crate::index::{
     store::{Index, meta::LAYOUT},
 };
 use runlog_schemas::{answer::ErrorKind, id::Offset};
-use std::{collections::BTreeSet, fmt};
+use std::{collections::BTreeMap, fmt};
 
 /// A follower's position in a partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,12 +29,12 @@ pub struct StreamPosition {
 
 impl StreamPosition {
     /// The position before the first change of an offset, with the known skips.
-    pub fn new(next: Offset, skips: &BTreeSet<Offset>) -> Self {
+    pub fn new(next: Offset, skips: &BTreeMap<Offset, Offset>) -> Self {
         Self { next, sent: 0, skips: skips.range(..next).count() as u64 }
     }
 
     /// Whether no skip was added below it.
-    pub fn holds(&self, skips: &BTreeSet<Offset>) -> bool {
+    pub fn holds(&self, skips: &BTreeMap<Offset, Offset>) -> bool {
         Self::new(self.next, skips).skips == self.skips
     }
 }
@@ -115,7 +115,8 @@ mod tests {
 
     #[test]
     fn only_a_skip_below_a_position_invalidates_it() {
-        let set = |offsets: &[u64]| offsets.iter().map(|offset| Offset::new(*offset).unwrap()).collect();
+        let by = Offset::new(9).unwrap();
+        let set = |offsets: &[u64]| offsets.iter().map(|offset| (Offset::new(*offset).unwrap(), by)).collect();
         let at = StreamPosition::new(Offset::new(5).unwrap(), &set(&[2]));
         assert!(at.holds(&set(&[2])) && at.holds(&set(&[2, 5])) && !at.holds(&set(&[2, 4])) && !at.holds(&set(&[])));
     }

@@ -11,7 +11,7 @@ use crate::index::{
 use runlog_log::Delivery;
 use runlog_schemas::{
     codec::{self, Envelope, Schemas, Unreadable},
-    id::RunId,
+    id::{Offset, RunId},
 };
 use std::{
     borrow::Cow,
@@ -45,10 +45,11 @@ impl Voided<'_> {
         }
     }
 
-    /// Projects it, in a journal of `partitions`.
+    /// Projects it: the skip at `by` voids it. `partitions` is the journal's number of partitions.
     pub(crate) fn project<R: Rows>(
         &self,
         at: RecordContext<'_>,
+        by: Offset,
         partitions: u32,
         changes: &mut Changes<'_, R>,
     ) -> Result<(), store::Error> {
@@ -57,8 +58,10 @@ impl Voided<'_> {
             Self::Unknown(_) | Self::DeadLetter => None,
         };
         match (record, self.run_id()) {
-            (Some(record), _) => project::delivery(record, at, Standing::Voided, partitions, changes).map(|_| ()),
-            (None, Some(run_id)) => project::voided_of_run(run_id, at.offset, changes),
+            (Some(record), _) => {
+                project::delivery(record, at, Standing::Voided { by }, partitions, changes).map(|_| ())
+            }
+            (None, Some(run_id)) => project::unread_voided(run_id, at.offset, by, changes),
             (None, None) => Ok(()),
         }
     }

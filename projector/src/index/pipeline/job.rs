@@ -114,7 +114,7 @@ impl Job {
             Ok(Step::Stopped(stop)) => self.stop(shared, stop, &records),
             Ok(Step::Waiting(None)) => Next::Retry { pause: AWAIT_SCHEMA, error: None },
             Ok(Step::Waiting(error)) => Next::Retry { pause: RETRY_AFTER, error },
-            Ok(Step::Rebuild { at, offset, row }) => self.rebuild(shared, at, (offset, &row), &records),
+            Ok(Step::Rebuild { offset, row }) => self.rebuild(shared, (offset, &row), &records),
             Err(error) => self.store_failed(error),
         }
     }
@@ -188,16 +188,10 @@ impl Job {
         Next::REREAD
     }
 
-    /// Begins a rebuild in which the skip at `at` voids a record. If the log no longer starts at offset 0, the partition
+    /// Begins a rebuild in which the skip `row` voids the record at `offset`. If the log no longer starts at offset 0, the partition
     /// stops at the skip instead and keeps its rows.
-    fn rebuild(
-        &mut self,
-        shared: &Shared,
-        at: Offset,
-        (offset, row): (Offset, &meta::SkipRow),
-        records: &[Delivery],
-    ) -> Next {
-        let partition = self.fold.partition;
+    fn rebuild(&mut self, shared: &Shared, (offset, row): (Offset, &meta::SkipRow), records: &[Delivery]) -> Next {
+        let (partition, at) = (self.fold.partition, row.at);
         match shared.log.reader(&[(partition, Offset::ZERO)]) {
             Ok(_) => match rebuild::begin(shared, &mut self.fold, offset, row) {
                 Ok(()) if at.get() >= shared.config.bulk.offsets_min => Next::Build(at.saturating_add(1)),

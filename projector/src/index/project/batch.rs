@@ -26,7 +26,7 @@ pub(super) fn project<R: Rows>(
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<Effect, store::Error> {
-    let opened = batch::open(&batch, &mut RunView::new(batch.run_id, changes))?;
+    let opened = batch::open(&batch, &mut RunView::new(batch.run_id, at.offset, changes))?;
     let parts = match opened {
         Opened::Records(parts) => parts,
         Opened::Judged(Verdict::Refused { reason, head }) => {
@@ -36,7 +36,7 @@ pub(super) fn project<R: Rows>(
         }
         Opened::Judged(verdict) => return project_verdict(batch, at, verdict, None, changes),
     };
-    let head = RunView::new(batch.run_id, changes).head()?;
+    let head = RunView::new(batch.run_id, at.offset, changes).head()?;
     changes.set_save_point();
     records::batch(batch, at, changes);
     for (index, part) in (0..).zip(&parts) {

@@ -9,13 +9,13 @@ use super::{
 };
 use crate::index::store::{
     self, Rows,
-    effects::{EffectKind, EffectRow, EvidenceRow, contradicted, ended, pending, pending_one},
+    effects::{EffectKind, EffectRow, EvidenceRow, Undecided, contradicted, ended, pending, pending_one},
     records,
     runs::{self, RunRow},
     tool_calls::{CallRow, key as call_key},
 };
 use runlog_schemas::{
-    id::{ContentHash, Epoch, RecordId, RunId},
+    id::{ContentHash, Offset, RecordId, RunId},
     judge::{
         FirstJudgement, PendingEffect, Reason,
         lifecycle::{Family, LifecycleStatus, State, StateChange, StatusReport},
@@ -42,13 +42,12 @@ pub fn project<R: Rows>(
             ..new_row(EffectKind::ToolCall, call.tool_name, LifecycleStatus::Pending.into(), record, at, content_hash)
         };
         changes.put(pending(record.run_id, EffectKind::ToolCall, record.record_id), &row);
-        return count_undecided(record.run_id, None, row.undecided_since(), changes);
+        return count_undecided(record.run_id, None, row.undecided(), changes);
     }
     let Some(id) = record.facts.answers.as_ref().map(RecordId::borrow) else { return Ok(()) };
     // The judge resolved the id to the first kind that has it, and only if that effect is pending.
     if let Some(row) = pending_one(record.run_id, id, |key| changes.get(key))? {
-        let row = EffectRow { revision: row.revision + 1, newest: content_hash, is_newest_counted: true, ..row };
-        project_answer(record, (id, at), row, is_committed, changes)?;
+        project_answer(record, (id, at), row.counting(content_hash), is_committed, changes)?;
     }
     Ok(())
 }
@@ -61,7 +60,7 @@ fn project_answer<R: Rows>(
     is_committed: bool,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
-    let before = row.undecided_since();
+    let before = row.undecided();
     let key = pending(record.run_id, row.kind, id);
     let decision = record.facts.status.as_deref().unwrap_or_default();
     let Some(payload_type) = record.facts.payload_type.known() else { return Ok(()) };
@@ -77,7 +76,10 @@ fn project_answer<R: Rows>(
         }
         (PayloadType::ToolCallAttempt, _) => {
             row.attempts += 1;
+            // An attempt without a basis was not checked: the other start may still run.
+            let is_start_void = row.is_start_void && record.facts.basis.is_none();
             row.start(record.writer_epoch, (at.offset, at.index));
+            row.is_start_void = is_start_void;
             row.has_committed_start = is_committed;
             None
         }
@@ -87,7 +89,7 @@ fn project_answer<R: Rows>(
         }
         _ => return Ok(()),
     };
-    let after = if end.is_some() { None } else { row.undecided_since() };
+    let after = if end.is_some() { None } else { row.undecided() };
     match end {
         Some(status) => {
             row.status = status;
@@ -125,6 +127,7 @@ pub(super) fn new_row(
         first_started_in: record.writer_epoch,
         last_started_in: record.writer_epoch,
         has_committed_start: false,
+        is_start_void: false,
         start_offset: at.offset,
         start_index: at.index,
         journal_seq: record.journal_seq,
@@ -134,6 +137,8 @@ pub(super) fn new_row(
         revision: 1,
         newest: content_hash,
         is_newest_counted: true,
+        is_newest_void: false,
+        void_until: None,
         given_up: false,
         contradicting: Vec::new(),
         contradictions: 0,
@@ -163,11 +168,8 @@ pub(super) fn project_report<R: Rows>(
         let row = EffectRow {
             status: step.status.clone(),
             set_by: Some(record.payload_hash()),
-            revision: row.revision + 1,
-            newest: content_hash,
-            is_newest_counted: true,
             given_up: false,
-            ..row
+            ..row.counting(content_hash)
         };
         changes.remove(open);
         changes.put(over, &row);
@@ -178,12 +180,9 @@ pub(super) fn project_report<R: Rows>(
         Some(mut row) if step.is_known() && changes.has(&open)? => {
             row.start(record.writer_epoch, (at.offset, at.index));
             EffectRow {
-                status: if change == StateChange::Open { step.status.clone() } else { row.status },
+                status: if change == StateChange::Open { step.status.clone() } else { row.status.clone() },
                 attempts: row.attempts + u32::from(step.family.starts(&step.status)),
-                revision: row.revision + 1,
-                newest: content_hash,
-                is_newest_counted: true,
-                ..row
+                ..row.counting(content_hash)
             }
         }
         _ => return Ok(()),
@@ -192,11 +191,11 @@ pub(super) fn project_report<R: Rows>(
     Ok(())
 }
 
-/// Updates the run's number of undecided tool calls, after [`EffectRow::undecided_since`] of one may have changed.
+/// Updates the run's number of undecided tool calls, after [`EffectRow::undecided`] of one may have changed.
 pub(super) fn count_undecided<R: Rows>(
     run_id: RunId<&str>,
-    before: Option<Epoch>,
-    after: Option<Epoch>,
+    before: Option<Undecided>,
+    after: Option<Undecided>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     if before == after {
@@ -205,25 +204,27 @@ pub(super) fn count_undecided<R: Rows>(
     let key = runs::key(run_id);
     let mut row: RunRow = changes.get(&key)?.unwrap_or_default();
     let head = &mut row.head;
-    if let Some(epoch) = before {
+    let of_epoch = Undecided::Of(head.epoch);
+    if let Some(before) = before {
         head.undecided_calls = head.undecided_calls.saturating_sub(1);
-        head.undecided_calls_of_epoch = head.undecided_calls_of_epoch.saturating_sub(u64::from(epoch == head.epoch));
+        head.undecided_calls_of_epoch = head.undecided_calls_of_epoch.saturating_sub(u64::from(before == of_epoch));
     }
-    if let Some(epoch) = after {
+    if let Some(after) = after {
         head.undecided_calls += 1;
-        head.undecided_calls_of_epoch += u64::from(epoch == head.epoch);
+        head.undecided_calls_of_epoch += u64::from(after == of_epoch);
     }
     changes.put(key, &row);
     Ok(())
 }
 
-/// The pending effect that an attempt or a decision on `id` is judged by: the first kind that has one.
+/// The pending effect that an attempt or a decision on `id`, at an offset, is judged by: the first kind that has one.
 pub(super) fn pending_effect<R: Rows>(
     run_id: RunId<&str>,
     id: RecordId<&str>,
+    offset: Offset,
     changes: &Changes<'_, R>,
 ) -> Result<Option<PendingEffect>, store::Error> {
-    Ok(pending_one(run_id, id, |key| changes.get(key))?.map(|row| row.pending()))
+    Ok(pending_one(run_id, id, |key| changes.get(key))?.map(|row| row.pending_at(offset)))
 }
 
 /// The state of a contract's effect.
@@ -263,13 +264,14 @@ pub(super) fn project_refusal<R: Rows>(
     (reason, is_displaced): (Reason, bool),
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
-    if !reason.keeps_contradictions() && !is_displaced {
+    let keeps_results = reason.keeps_contradictions() || skips::keeps_results(record.run_id, reason, changes)?;
+    if !keeps_results && !is_displaced {
         return Ok(());
     }
     // In the records' order: a displaced batch may start a call and contain its result.
     each_record(record, at, |record, at| {
         if result_of(record).is_some() {
-            return project_refused_result(record, at, (reason, is_displaced), changes);
+            return project_refused_result(record, at, reason, changes);
         }
         if is_displaced { skips::leave_trace(record, at, changes) } else { Ok(()) }
     })
@@ -279,7 +281,7 @@ pub(super) fn project_refusal<R: Rows>(
 fn project_refused_result<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
-    (reason, is_displaced): (Reason, bool),
+    reason: Reason,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     let Some((kind, id, status)) = result_of(record) else { return Ok(()) };
@@ -295,7 +297,7 @@ fn project_refused_result<R: Rows>(
         framed: at.row_bytes(),
     };
     if let Some(row) = changes.get::<EffectRow>(&pending(record.run_id, kind, id.borrow()))? {
-        if reason.is_evidence() || is_displaced {
+        if reason.is_evidence() || skips::keeps_results(record.run_id, reason, changes)? {
             add_evidence(record, at, id.borrow(), row, result(), changes)?;
         }
         return Ok(());
@@ -324,14 +326,14 @@ fn add_evidence<R: Rows>(
     result: EvidenceRow,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
-    let before = row.undecided_since();
+    let before = row.undecided();
     let Some(gone) = row.add_evidence(result) else { return Ok(()) };
     super::contents::project(record, at, changes);
     for gone in gone {
         changes.remove(store::contents::key(record.run_id, gone.offset, gone.index));
     }
     changes.put(pending(record.run_id, row.kind, id), &row);
-    count_undecided(record.run_id, before, row.undecided_since(), changes)?;
+    count_undecided(record.run_id, before, row.undecided(), changes)?;
     change_call(record.run_id, row.kind, id, |call| call.has_evidence = true, changes)
 }
 

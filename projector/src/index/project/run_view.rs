@@ -6,7 +6,7 @@ use crate::index::store::{
     checkpoints::{CheckpointRow, by_id},
 };
 use runlog_schemas::{
-    id::{ContentHash, RecordId, RunId},
+    id::{ContentHash, Offset, RecordId, RunId},
     judge::{
         CallState, CheckpointState, FirstJudgement, Head, PendingEffect, View,
         lifecycle::{Family, State},
@@ -16,14 +16,16 @@ use runlog_schemas::{
 /// Answers the judge's lookups from the rows of one run.
 pub(super) struct RunView<'v, 'a, R> {
     pub(super) run_id: RunId<&'v str>,
+    /// The offset of the judged record.
+    offset: Offset,
     pub(super) changes: &'v mut Changes<'a, R>,
     /// The call that the judge read last.
     pub(super) call: Option<store::tool_calls::CallRow>,
 }
 
 impl<'v, 'a, R> RunView<'v, 'a, R> {
-    pub(super) fn new(run_id: RunId<&'v str>, changes: &'v mut Changes<'a, R>) -> Self {
-        Self { run_id, changes, call: None }
+    pub(super) fn new(run_id: RunId<&'v str>, offset: Offset, changes: &'v mut Changes<'a, R>) -> Self {
+        Self { run_id, offset, changes, call: None }
     }
 }
 
@@ -36,7 +38,9 @@ impl<R: Rows> View for RunView<'_, '_, R> {
         if row.is_none() {
             self.changes.record_new_run(&key);
         }
-        Ok(row.map(|row| row.head).unwrap_or_default())
+        let mut head = row.map(|row| row.head).unwrap_or_default();
+        head.is_unclaimed = head.unclaimed_until.is_some_and(|until| self.offset < until);
+        Ok(head)
     }
 
     fn seen(&mut self, record_id: RecordId<&str>) -> Result<Option<FirstJudgement>, store::Error> {
@@ -67,7 +71,7 @@ impl<R: Rows> View for RunView<'_, '_, R> {
     }
 
     fn pending_effect(&mut self, id: RecordId<&str>) -> Result<Option<PendingEffect>, store::Error> {
-        effects::pending_effect(self.run_id, id, self.changes)
+        effects::pending_effect(self.run_id, id, self.offset, self.changes)
     }
 
     fn checkpoint(&mut self, checkpoint_id: &str) -> Result<Option<CheckpointState>, store::Error> {

@@ -23,8 +23,14 @@ pub fn project<R: Rows>(
         at.logged_at_millis
     };
     let (offset, index, updated_at_millis) = (at.offset, at.index, at.logged_at_millis);
+    let head = stored(head);
     changes.put(key(record.run_id), &RunRow { head, offset, index, updated_at_millis, wrote_at_millis });
     Ok(())
+}
+
+/// The head without what holds for the judged record alone.
+fn stored(head: Head) -> Head {
+    Head { is_unclaimed: false, ..head }
 }
 
 /// Stores the run's head if a repeat or a refusal consumed a number; returns whether it did. Such a record shows that the
@@ -36,6 +42,7 @@ pub fn project_consumed_number<R: Rows>(
     changes: &mut Changes<'_, R>,
 ) -> Result<bool, store::Error> {
     let row: RunRow = changes.get(&key(record.run_id))?.unwrap_or_default();
+    let head = stored(head);
     let moved = row.head != head;
     if moved {
         let wrote_at_millis = if record.kind.unclaimed() { row.wrote_at_millis } else { at.logged_at_millis };

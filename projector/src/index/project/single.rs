@@ -27,7 +27,7 @@ pub(super) fn judge_and_project<R: Rows>(
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<Effect, store::Error> {
-    let mut view = RunView::new(record.run_id, changes);
+    let mut view = RunView::new(record.run_id, at.offset, changes);
     let verdict = judge::judge(&record, &mut view)?;
     let call = view.call.take();
     project_verdict(record, at, verdict, call, changes)
@@ -44,17 +44,14 @@ pub(super) fn project_verdict<R: Rows>(
     match verdict {
         Verdict::Applied { head, no_op } => {
             let is_committed = head.commitment.is_some();
-            let has_skip = head.first_skip.is_some();
             runs::project(record, at, head, changes)?;
-            let is_request = record.facts.payload_type == PayloadType::ToolCallRequested;
-            let void = if has_skip && is_request { skips::remove_void_call(record, changes)? } else { None };
             let content_hash = records::project(record, at, changes);
             contents::project(record, at, changes);
             events::project(record, at, changes);
             if no_op {
                 facts::project_repeat(record, at, changes)?;
             } else {
-                project_payload(record, at, content_hash, is_committed, (call, void), changes)?;
+                project_payload(record, at, content_hash, is_committed, call, changes)?;
             }
             Ok(Effect::Applied)
         }
@@ -77,18 +74,18 @@ pub(super) fn project_verdict<R: Rows>(
     }
 }
 
-/// Updates the indices of the record's payload type. `calls`: the call that it answers, and the void call that it replaces.
+/// Updates the indices of the record's payload type. `call`: the call that it answers, as the judge read it.
 fn project_payload<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     content_hash: ContentHash,
     is_committed: bool,
-    calls: (Option<CallRow>, Option<CallRow>),
+    call: Option<CallRow>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     match record.kind {
         RecordKind::ToolCall | RecordKind::EffectResolution => {
-            let new_call = tool_calls::project(record, at, calls, changes)?;
+            let new_call = tool_calls::project(record, at, call, changes)?;
             effects::project(record, at, content_hash, is_committed, new_call, changes)?;
             if record.facts.payload_type == PayloadType::ToolCallRequested {
                 keys::project(record, at, changes);

@@ -4,7 +4,7 @@
 //! ```text
 //!   voided ────▶ judged apart ─┬─ it would have been applied ─────────────┐
 //!                              └─ refused ─▶ was it evidence, displaced? ─┼─▶ a trace at each pending effect,
-//!   refused after a skip ─▶ can the skip be the cause? ───────────────────┘   a pending effect for each unknown start
+//!   refused between a voided record and its skip ─────────────────────────┘   a pending effect for each unknown start
 //! ```
 //!
 //! A run without a skip has no such rows.
@@ -14,19 +14,21 @@ use super::{
     changes::Changes,
     contents,
     context::{RecordContext, RunRecord},
-    deliveries, effects, keys, tool_calls,
+    deliveries, effects, keys,
+    run_view::RunView,
+    tool_calls,
 };
 use crate::index::store::{
     self, Key, Rows,
-    effects::{EffectKind, EffectRow, contradicted, ended, pending},
+    effects::{EffectKind, EffectRow, ended, pending},
     runs::{self, RunRow},
-    tool_calls::{CallRow, by_fingerprint, by_order, key as call_key, stated_of},
+    tool_calls::{CallRow, key as call_key},
 };
 use runlog_schemas::{
     codec::Envelope,
-    id::{Offset, RecordId, RunId},
+    id::{Epoch, Offset, RecordId, RunId},
     judge::{
-        Head, Reason,
+        Head, Reason, View,
         lifecycle::{LifecycleStatus, StateChange, StatusReport},
     },
     partition::partition_of,
@@ -43,16 +45,18 @@ enum Traces {
     Nothing,
 }
 
-/// Projects a record that a skip voids, in its run's partition. An operator may have skipped it because projecting it panics; its
+/// Projects a record that the skip at `by` voids, in its run's partition. An operator may have skipped it because projecting it panics; its
 /// effects then keep a trace, or if that panics too, nothing.
 pub(super) fn project_voided<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
+    by: Offset,
     partitions: u32,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     let traces = traces_of_voided(record, at, partitions, changes)?;
-    project_first_skip(record.run_id, at.offset, changes)?;
+    let is_claim = record.kind == RecordKind::RunClaim && traces == Traces::All;
+    project_skip(record.run_id, by, is_claim, changes)?;
     deliveries::project(record, at, changes);
     let left = apart(changes, |changes| leave_traces(record, at, traces, changes))?;
     for (key, row) in left.into_iter().flat_map(|((), rows)| rows) {
@@ -70,18 +74,21 @@ pub(crate) fn run_of_key(key: &[u8], at: RecordContext<'_>, partitions: u32) -> 
     (partition_of(run_id, partitions) == at.partition).then(|| run_id.to_owned())
 }
 
-/// Records that a skip voids a record of the run.
-pub(super) fn project_first_skip<R: Rows>(
+/// Records that the skip at `by` voids a record of the run. `is_claim`: without the skip, the record is an applied claim.
+pub(super) fn project_skip<R: Rows>(
     run_id: RunId<&str>,
-    offset: Offset,
+    by: Offset,
+    is_claim: bool,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     let key = runs::key(run_id);
     let mut row: RunRow = changes.get(&key)?.unwrap_or_default();
-    if row.head.first_skip.is_none_or(|first| offset < first) {
-        row.head.first_skip = Some(offset);
-        changes.put(key, &row);
+    let head = &mut row.head;
+    head.displaced_until = head.displaced_until.max(Some(by));
+    if is_claim {
+        head.unclaimed_until = head.unclaimed_until.max(Some(by));
     }
+    changes.put(key, &row);
     Ok(())
 }
 
@@ -95,7 +102,8 @@ fn traces_of_voided<R: Rows>(
     let Some((effect, _)) = apart(changes, |apart| super::record(record, at, partitions, apart))? else {
         return Ok(Traces::All);
     };
-    let head = changes.get::<RunRow>(&runs::key(record.run_id))?.unwrap_or_default().head;
+    let head = apart(changes, |apart| RunView::new(record.run_id, at.offset, apart).head())?;
+    let head = head.map(|(head, _)| head).unwrap_or_default();
     Ok(match effect {
         super::Effect::Applied => Traces::All,
         super::Effect::Repeat { first, .. } => match first.refused {
@@ -122,26 +130,27 @@ fn apart<R: Rows, T>(
     Ok(Some((projected, rows.collect())))
 }
 
-/// Whether a skip can be the cause of a refusal: the record may have been applied before the skip. `head` is the run's head
-/// before or after the record.
+/// Whether a refused record may have been applied before a skip: it is before the skip and after the record that the skip voids.
+/// `head` is the run's head before or after the record.
 pub(super) fn is_displaced(record: &Envelope<'_>, at: RecordContext<'_>, reason: Reason, head: &Head) -> bool {
-    let is_after_skip = head.first_skip.is_some_and(|first| first < at.offset);
-    let is_batch = record.kind == RecordKind::Batch;
-    is_after_skip
-        && match reason {
-            // The skipped record takes no number, and an effect that it decided may be undecided.
-            Reason::Gap | Reason::Unresolved => true,
-            Reason::Sequence => is_batch || record.kind.numbered(),
-            // The run may have been at that epoch. Without its claim, another claim can win the same epoch.
-            Reason::Fenced => record.writer_epoch >= head.epoch,
-            // Another record of the batch may be displaced.
-            Reason::Checkpoint
-            | Reason::Transition
-            | Reason::NotStaged
-            | Reason::NotStartedHere
-            | Reason::StaleDecision => is_batch,
-            Reason::Conflict | Reason::Ended | Reason::Batch | Reason::WrongPartition => false,
-        }
+    let may_be_applied = match reason {
+        // No run can apply these.
+        Reason::Batch | Reason::WrongPartition => false,
+        // Without a voided claim the run has the epoch that it had before the skip, or a lower one.
+        Reason::Fenced => head.is_unclaimed || record.writer_epoch >= head.epoch,
+        _ => true,
+    };
+    may_be_applied && head.displaced_until.is_some_and(|until| at.offset < until)
+}
+
+/// Whether the run keeps each refused result as evidence: in a run with a skip, the numbers of a process can be wrong until it ends.
+pub(super) fn keeps_results<R: Rows>(
+    run_id: RunId<&str>,
+    reason: Reason,
+    changes: &Changes<'_, R>,
+) -> Result<bool, store::Error> {
+    let head = changes.get::<RunRow>(&runs::key(run_id))?.unwrap_or_default().head;
+    Ok(head.displaced_until.is_some() && !matches!(reason, Reason::Batch | Reason::WrongPartition))
 }
 
 /// Leaves the traces of a record that repeats a displaced record. Its results are evidence already.
@@ -186,23 +195,24 @@ pub(super) fn leave_trace<R: Rows>(
     let report = StatusReport::from_record(&record);
     let report = report.and_then(|report| Some((EffectKind::from_family(report.family)?, report)));
     let is_request = record.facts.payload_type == PayloadType::ToolCallRequested;
-    let id = match (&record.facts.answers, &report) {
-        (Some(id), _) => Some(id.clone()),
-        (None, Some((_, report))) => RecordId::new(report.key.clone()).ok(),
+    let id = match (&report, &record.facts.answers) {
+        (Some((_, report)), _) => RecordId::new(report.key.clone()).ok(),
+        (None, Some(id)) => Some(id.clone()),
         (None, None) => is_request.then(|| record.record_id.to_owned()),
     };
     let Some(id) = id else { return Ok(()) };
     for kind in EffectKind::ALL {
         let key = pending(record.run_id, *kind, id.borrow());
         let Some(mut row) = changes.get::<EffectRow>(&key)? else { continue };
-        let before = row.undecided_since();
-        (row.newest, row.is_newest_counted, row.cleared) = (record.content_hash().skipped(), false, false);
+        let before = row.undecided();
+        row = row.counting(record.content_hash().skipped());
+        (row.is_newest_void, row.void_until, row.cleared) = (true, head.displaced_until, false);
         let reports_start = report.as_ref().is_some_and(|(of, report)| of == kind && starts_or_continues(report));
         if record.facts.payload_type == PayloadType::ToolCallAttempt || reports_start {
             start(&mut row, record, &head);
         }
         changes.put(key, &row);
-        effects::count_undecided(record.run_id, before, row.undecided_since(), changes)?;
+        effects::count_undecided(record.run_id, before, row.undecided(), changes)?;
     }
     match report {
         Some((kind, report)) => begin_effect(record, at, (kind, &report, id.borrow()), &head, changes),
@@ -215,12 +225,14 @@ fn starts_or_continues(report: &StatusReport) -> bool {
     report.change_from(None) == StateChange::Open
 }
 
-/// Records that the effect may have been started in an epoch that the run has reached.
+/// Records that the effect may have been started, in an epoch that the run has reached. The start is no handle's own: the record may be
+/// of any writer.
 fn start(row: &mut EffectRow, record: RunRecord<'_, '_>, head: &Head) {
     let epoch = record.writer_epoch.min(head.epoch);
+    (row.is_start_void, row.first_started_in) = (true, Epoch::ZERO);
     if epoch >= row.last_started_in {
         row.last_started_in = epoch;
-        row.has_committed_start = head.commitment.is_some() && row.kind == EffectKind::ToolCall;
+        row.has_committed_start = row.kind == EffectKind::ToolCall;
     }
 }
 
@@ -235,7 +247,7 @@ fn begin_call<R: Rows>(
     if changes.has(&key)? {
         return Ok(());
     }
-    let call = tool_calls::project_request(record, at, (head.next_journal_seq, None), changes)?;
+    let call = tool_calls::project_request(record, at, head.next_journal_seq, changes)?;
     let Some(call) = call.map(|call| CallRow { is_request_void: true, ..call }) else { return Ok(()) };
     changes.put(key, &call);
     keys::project(record, at, changes);
@@ -245,11 +257,11 @@ fn begin_call<R: Rows>(
     let row = EffectRow {
         fingerprint: Some(call.fingerprint),
         occurrence: call.occurrence,
-        has_committed_start: head.commitment.is_some() && !is_observed,
+        has_committed_start: !is_observed,
         ..row
     };
     changes.put(pending(record.run_id, EffectKind::ToolCall, record.record_id), &row);
-    effects::count_undecided(record.run_id, None, row.undecided_since(), changes)
+    effects::count_undecided(record.run_id, None, row.undecided(), changes)
 }
 
 /// Creates the contract's effect that a record which is not applied starts, unless it exists.
@@ -270,7 +282,7 @@ fn begin_effect<R: Rows>(
     Ok(())
 }
 
-/// The effect that a record starts which is not applied. Its revision counts no record.
+/// The effect that a record starts which is not applied.
 fn begun_row(
     kind: EffectKind,
     tool_name: String,
@@ -278,45 +290,15 @@ fn begun_row(
     (record, at): (RunRecord<'_, '_>, RecordContext<'_>),
     head: &Head,
 ) -> EffectRow {
-    let epoch = record.writer_epoch.min(head.epoch);
     EffectRow {
-        first_started_in: epoch,
-        last_started_in: epoch,
+        first_started_in: Epoch::ZERO,
+        last_started_in: record.writer_epoch.min(head.epoch),
+        is_start_void: true,
         journal_seq: head.next_journal_seq,
-        revision: 0,
-        is_newest_counted: false,
+        is_newest_void: true,
+        void_until: head.displaced_until,
         ..effects::new_row(kind, tool_name, status, record, at, record.content_hash().skipped())
     }
-}
-
-/// Removes the call that a void request under the id of the applied request `record` began. Returns it.
-pub(super) fn remove_void_call<R: Rows>(
-    record: RunRecord<'_, '_>,
-    changes: &mut Changes<'_, R>,
-) -> Result<Option<CallRow>, store::Error> {
-    let (run, id) = (record.run_id, record.record_id);
-    let Some(call) = changes.get::<CallRow>(&call_key(run, id))? else { return Ok(None) };
-    let (offset, index) = (call.request_offset, call.request_index);
-    changes.remove(by_order(run, &call));
-    changes.remove(by_fingerprint(run, call.fingerprint.borrow(), call.occurrence));
-    changes.remove(store::contents::key(run, offset, index));
-    if let Some(made_with) = &call.idempotency_key {
-        changes.remove(store::keys::key(run, &call.tool_name, made_with, offset, index));
-    }
-    for key in changes.rows_with_prefix(&stated_of(run, id))?.into_keys() {
-        changes.remove(Key::from_bytes(key));
-    }
-    let open = pending(run, EffectKind::ToolCall, id);
-    if let Some(row) = changes.get::<EffectRow>(&open)? {
-        for evidence in &row.evidence {
-            changes.remove(store::contents::key(run, evidence.offset, evidence.index));
-        }
-        changes.remove(open);
-        effects::count_undecided(run, row.undecided_since(), None, changes)?;
-    }
-    changes.remove(ended(run, EffectKind::ToolCall, id));
-    changes.remove(contradicted(run, EffectKind::ToolCall, id));
-    Ok(Some(call))
 }
 
 #[cfg(test)]
@@ -328,18 +310,18 @@ mod tests {
     fn a_panic_apart_changes_no_row() {
         let (rows, run) = (Memory::default(), RunId::new("r").expect("an id"));
         let mut changes = Changes::new(&rows);
-        project_first_skip(run, Offset::from(7), &mut changes).expect("rows in memory");
+        project_skip(run, Offset::from(3), false, &mut changes).expect("rows in memory");
         let panicked = apart(&changes, |apart| -> Result<(), store::Error> {
-            project_first_skip(run, Offset::from(3), apart)?;
+            project_skip(run, Offset::from(7), false, apart)?;
             panic!("a record that cannot be projected")
         });
         assert!(panicked.expect("rows in memory").is_none());
-        let first = |changes: &Changes<'_, Memory>| changes.get::<RunRow>(&runs::key(run)).expect("it decodes");
-        assert_eq!(first(&changes).and_then(|row| row.head.first_skip), Some(Offset::from(7)));
-        let (_, changed) = apart(&changes, |apart| project_first_skip(run, Offset::from(3), apart))
+        let until = |changes: &Changes<'_, Memory>| changes.get::<RunRow>(&runs::key(run)).expect("it decodes");
+        assert_eq!(until(&changes).and_then(|row| row.head.displaced_until), Some(Offset::from(3)));
+        let (_, changed) = apart(&changes, |apart| project_skip(run, Offset::from(7), false, apart))
             .expect("rows in memory")
             .expect("no panic");
         assert_eq!(changed.len(), 1);
-        assert_eq!(first(&changes).and_then(|row| row.head.first_skip), Some(Offset::from(7)));
+        assert_eq!(until(&changes).and_then(|row| row.head.displaced_until), Some(Offset::from(3)));
     }
 }

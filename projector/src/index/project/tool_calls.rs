@@ -17,15 +17,15 @@ use runlog_schemas::{
 };
 
 /// Projects a request, a result, or a resolution that ends a call. `call` is the answered call, if the judge has read it.
-/// Returns the call that a request creates. `before` is the void call that the request replaces.
+/// Returns the call that a request creates.
 pub fn project<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
-    (call, before): (Option<CallRow>, Option<CallRow>),
+    call: Option<CallRow>,
     changes: &mut Changes<'_, R>,
 ) -> Result<Option<CallRow>, store::Error> {
     if record.facts.payload_type == PayloadType::ToolCallRequested {
-        return project_request(record, at, (record.journal_seq, before), changes);
+        return project_request(record, at, record.journal_seq, changes);
     }
     let Some(request) = record.facts.answers.as_ref().map(RecordId::borrow) else { return Ok(None) };
     let Some(status) = end_status(record, changes)? else { return Ok(None) };
@@ -45,25 +45,19 @@ pub fn project<R: Rows>(
     Ok(None)
 }
 
-/// Creates the call of a request. It keeps the occurrence of the void call `before` if that has its fingerprint.
+/// Creates the call of a request.
 pub(super) fn project_request<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
-    (journal_seq, before): (JournalSeq, Option<CallRow>),
+    journal_seq: JournalSeq,
     changes: &mut Changes<'_, R>,
 ) -> Result<Option<CallRow>, store::Error> {
     let run = record.run_id;
     // The codec does not decode a request without a fingerprint.
     let Some(fingerprint) = record.facts.fingerprint.clone() else { return Ok(None) };
-    let occurrence = match before.filter(|before| before.fingerprint == fingerprint) {
-        Some(before) => before.occurrence,
-        None => {
-            let count = count(run, fingerprint.borrow());
-            let occurrence = changes.get::<u32>(&count)?.unwrap_or(0) + 1;
-            changes.put(count, &occurrence);
-            occurrence
-        }
-    };
+    let count = count(run, fingerprint.borrow());
+    let occurrence = changes.get::<u32>(&count)?.unwrap_or(0) + 1;
+    changes.put(count, &occurrence);
     changes.put(by_fingerprint(run, fingerprint.borrow(), occurrence), &record.record_id.to_owned());
     let row = CallRow {
         fingerprint,

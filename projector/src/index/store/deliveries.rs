@@ -10,7 +10,11 @@ use super::{
 use runlog_schemas::id::{Offset, RunId};
 
 /// The index.
-pub const INDEX: Index = Index::new(19, "deliveries", &[RowFamily::records(0, "deliveries", &[RUN, OFFSET])]);
+pub const INDEX: Index = Index::new(
+    19,
+    "deliveries",
+    &[RowFamily::records(0, "deliveries", &[RUN, OFFSET]), RowFamily::empty(1, "unread", &[RUN, OFFSET])],
+);
 
 /// The record delivered at an offset; the row is a [`RecordRow`](super::records::RecordRow).
 pub fn key(run_id: RunId<&str>, offset: Offset) -> Key {
@@ -20,4 +24,14 @@ pub fn key(run_id: RunId<&str>, offset: Offset) -> Key {
 /// All such records of a run, in log order.
 pub fn prefix(run_id: RunId<&str>) -> Key {
     Key::new(INDEX, 0).text(run_id)
+}
+
+/// Marks a voided delivery of the run that this build cannot read; the row is empty.
+pub fn unread(run_id: RunId<&str>, offset: Offset) -> Key {
+    all_unread(run_id).offset(offset)
+}
+
+/// All such marks of a run, in log order.
+pub fn all_unread(run_id: RunId<&str>) -> Key {
+    Key::new(INDEX, 1).text(run_id)
 }

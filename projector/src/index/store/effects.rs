@@ -92,6 +92,15 @@ pub fn happened(status: &OrOther<LifecycleStatus>) -> bool {
     status.as_str().parse().is_ok_and(EffectStatus::happened)
 }
 
+/// The start of a tool call that must be decided before it runs again. The call holds up intents of every other epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Undecided {
+    /// The epoch of the last start.
+    Of(Epoch),
+    /// The last start is void.
+    OfNoEpoch,
+}
+
 /// An effect.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct EffectRow {
@@ -124,6 +133,8 @@ pub struct EffectRow {
     pub last_started_in: Epoch,
     /// Whether the claim of that epoch has a commitment, and the effect is a tool call that is not observed.
     pub has_committed_start: bool,
+    /// Whether a skip voids or displaces the record that started it last: then it is no handle's and no epoch's own.
+    pub is_start_void: bool,
     /// The offset of the record that started it last.
     pub start_offset: Offset,
     /// Its index.
@@ -137,13 +148,17 @@ pub struct EffectRow {
     /// Refused results, oldest first.
     pub evidence: Vec<EvidenceRow>,
     /// Number of records applied to it or stored as its evidence. Includes its request, its decisions and evicted evidence,
-    /// but not evidence under the id of other kept evidence. A decision based on a smaller revision is refused.
+    /// but not evidence under the id of other kept evidence. Records about it that a skip voids or displaces count. A decision based on a smaller revision is refused.
     pub revision: u64,
     /// The content hash of the newest record that was applied to it or stored as its evidence. After a record that a skip voids or
     /// displaces, the hash that [`ContentHash::skipped`] derives from it.
     pub newest: ContentHash,
     /// Whether `revision` counts the newest record.
     pub is_newest_counted: bool,
+    /// Whether a skip voids or displaces the newest record.
+    pub is_newest_void: bool,
+    /// The offset of the last skip that voids or displaces a record about it.
+    pub void_until: Option<Offset>,
     /// Whether a `give_up` ended it: its outcome is unknown.
     pub given_up: bool,
     /// Results that arrived after it had ended and contradict its end, oldest first.
@@ -166,6 +181,7 @@ datum!(EffectRow {
     first_started_in,
     last_started_in,
     has_committed_start,
+    is_start_void,
     start_offset,
     start_index,
     journal_seq,
@@ -175,18 +191,26 @@ datum!(EffectRow {
     revision,
     newest,
     is_newest_counted,
+    is_newest_void,
+    void_until,
     given_up,
     contradicting,
     contradictions,
 });
 
 impl EffectRow {
+    /// The effect after one more record that is applied to it.
+    #[must_use]
+    pub fn counting(self, newest: ContentHash) -> Self {
+        Self { revision: self.revision + 1, newest, is_newest_counted: true, is_newest_void: false, ..self }
+    }
+
     /// Records a start in `epoch`, by the record at an offset and index.
     pub fn start(&mut self, epoch: Epoch, at: (Offset, u32)) {
         if self.cleared {
             self.first_started_in = epoch;
         }
-        self.last_started_in = epoch;
+        (self.last_started_in, self.is_start_void) = (epoch, false);
         (self.start_offset, self.start_index) = at;
         // A `not_done` decision asserted that the effect is not running. It has started again.
         self.cleared = false;
@@ -200,10 +224,11 @@ impl EffectRow {
         judge::class(has_key, self.cleared, self.repeatable)
     }
 
-    /// The epoch that last started a tool call which must be decided before it runs again; `None` for other effects.
-    pub fn undecided_since(&self) -> Option<Epoch> {
-        let undecided = self.kind == EffectKind::ToolCall && self.class().0 == Class::ReconcileRequired;
-        undecided.then_some(self.last_started_in)
+    /// Which processes wait for a decision on it; `None` for an effect that is not a tool call or may run again without one.
+    pub fn undecided(&self) -> Option<Undecided> {
+        let is_undecided = self.kind == EffectKind::ToolCall && self.class().0 == Class::ReconcileRequired;
+        let of_epoch = if self.is_start_void { Undecided::OfNoEpoch } else { Undecided::Of(self.last_started_in) };
+        is_undecided.then_some(of_epoch)
     }
 
     /// Stores a refused result, unless the same result (record id and content hash) is already stored; then returns none.
@@ -221,7 +246,7 @@ impl EffectRow {
         // The same result is already stored, but not as the first of its id, which was evicted. It becomes the first.
         let mut gone: Vec<_> = same.map(|at| self.evidence.remove(at)).into_iter().collect();
         self.revision += u64::from(row.is_first_of_id);
-        (self.newest, self.is_newest_counted) = (row.content_hash, row.is_first_of_id);
+        (self.newest, self.is_newest_counted, self.is_newest_void) = (row.content_hash, row.is_first_of_id, false);
         // A `not_done` decision asserted that the old process was dead. Its result shows that it was alive.
         self.cleared = false;
         let first = row.is_first_of_id;
@@ -262,8 +287,8 @@ impl EffectRow {
         happened.or_else(|| self.evidence.iter().rev().find(read))
     }
 
-    /// The judge's input for attempts and decisions on it, while it is pending.
-    pub fn pending(&self) -> PendingEffect {
+    /// The judge's input for an attempt or a decision on it at an offset, while it is pending.
+    pub fn pending_at(&self, offset: Offset) -> PendingEffect {
         let named = |by_id| {
             let evidence = self.adoptable(by_id)?;
             Some((evidence.record_id.clone(), happened(&evidence.status)))
@@ -271,10 +296,13 @@ impl EffectRow {
         PendingEffect {
             revision: self.revision,
             newest: self.newest,
+            is_newest_void: self.is_newest_void,
+            is_before_skip: self.void_until.is_some_and(|until| offset < until),
             class: self.class().0,
             attempts: self.attempts,
             last_started_in: self.last_started_in,
             has_committed_start: self.has_committed_start,
+            is_start_void: self.is_start_void,
             adoptable: named(false),
             adoptable_by_id: named(true),
         }

@@ -13,7 +13,7 @@ use runlog_schemas::{
 pub const INDEX: Index = Index::new(0, "meta", &[]);
 
 /// The layout of the rows and of their keys.
-const ROWS: u32 = 18;
+const ROWS: u32 = 19;
 /// The layout that this build writes. A build that reads another schema version can have other rows after a skip, because it
 /// may read the skipped record: so it builds its indices anew.
 pub const LAYOUT: u32 = ROWS * 1000 + schema::NEWEST as u32;
@@ -33,14 +33,14 @@ pub fn journal() -> Key {
     Key::new(INDEX, 2)
 }
 
-/// A voided offset.
+/// A voided offset. Layouts up to 18 have other rows, under 3: the log has these skips, too.
 pub fn skip(offset: Offset) -> Key {
-    Key::new(INDEX, 3).offset(offset)
+    skips().offset(offset)
 }
 
 /// All voided offsets.
 pub fn skips() -> Key {
-    Key::new(INDEX, 3)
+    Key::new(INDEX, 11)
 }
 
 /// Present once a rebuilt store has taken its predecessor's place.
@@ -111,12 +111,14 @@ datum!(Journal { journal_id, partitions });
 /// A decision to void an offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkipRow {
+    /// The offset of the skip itself.
+    pub at: Offset,
     /// Its author.
     pub who: String,
     /// Its reason.
     pub why: String,
 }
-datum!(SkipRow { who, why });
+datum!(SkipRow { at, who, why });
 
 /// The log that a store was built from. No build writes this row yet.
 #[derive(Clone, Debug, PartialEq, Eq)]

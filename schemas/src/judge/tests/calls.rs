@@ -244,6 +244,9 @@ fn pending(revision: u64, adoptable: Option<(RecordId, bool)>) -> PendingEffect 
         attempts: 1,
         last_started_in: Epoch::from(1),
         has_committed_start: true,
+        is_start_void: false,
+        is_newest_void: false,
+        is_before_skip: false,
         adoptable: adoptable.clone(),
         adoptable_by_id: adoptable,
     }

@@ -60,7 +60,7 @@ fn make_room(rules: &Rules, results: &mut Vec<Evidence>, first: bool) {
     }
 }
 
-/// A refused result is kept: as evidence while its effect is pending, and where it contradicts the end. `displaced`: after a skip.
+/// A refused result is kept: as evidence while its effect is pending, and where it contradicts the end. `after_skip`: in a run with a skip.
 /// The result is the entry's record at `index`.
 pub(super) fn keep(
     rules: &Rules,
@@ -68,10 +68,11 @@ pub(super) fn keep(
     run: &Run,
     (at, index): (usize, u32),
     record: &Value,
-    (reason, displaced): (Reason, bool),
+    (reason, after_skip): (Reason, bool),
 ) {
+    let after_skip = after_skip && !matches!(reason, Reason::Batch | Reason::WrongPartition);
     let kept = [Reason::Fenced, Reason::Ended, Reason::Transition, Reason::Conflict, Reason::NotStartedHere];
-    if !kept.contains(&reason) && !displaced {
+    if !kept.contains(&reason) && !after_skip {
         return;
     }
     let entry = &run.entries[at];
@@ -80,7 +81,7 @@ pub(super) fn keep(
     let content = entry.content(index, record);
     let result = Evidence { entry: at, index, status, result: record.clone(), content, first: false };
     if effect.pending() {
-        return evidence(rules, effect, (reason, displaced), result);
+        return evidence(rules, effect, (reason, after_skip), result);
     }
     let same =
         |other: &Entry| other.id == text(record, "/record_id") && other.content(0, &other.record) == result.content;
@@ -92,12 +93,12 @@ pub(super) fn keep(
 }
 
 /// Keeps a refused result of a pending effect once. It cancels a `not_done` decision.
-fn evidence(rules: &Rules, effect: &mut Effect, (reason, displaced): (Reason, bool), mut result: Evidence) {
+fn evidence(rules: &Rules, effect: &mut Effect, (reason, after_skip): (Reason, bool), mut result: Evidence) {
     let rule = match reason {
         Reason::Fenced => Rule::EvidenceFenced,
         Reason::Ended => Rule::EvidenceEnded,
         Reason::NotStartedHere => Rule::EvidenceNotStartedHere,
-        _ if displaced => Rule::EvidenceDisplaced,
+        _ if after_skip => Rule::EvidenceAfterSkip,
         _ => return,
     };
     let same_id = |other: &Evidence| text(&other.result, "/record_id") == text(&result.result, "/record_id");
@@ -113,6 +114,7 @@ fn evidence(rules: &Rules, effect: &mut Effect, (reason, displaced): (Reason, bo
     let first = result.first;
     effect.revision += u64::from(first);
     effect.newest.clone_from(&result.content);
+    effect.void_newest = false;
     effect.evidence.push(result);
     make_room(rules, &mut effect.evidence, first);
     effect.take_back(rules);

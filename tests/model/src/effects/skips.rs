@@ -4,45 +4,52 @@
 use super::{Effect, KINDS, Reached, effect_of_request, is_effect, new_effect, refused};
 use crate::{
     hashes, lifecycles,
-    record::{answers, number, numbered, payload_type, text},
+    record::{answers, number, payload_type, text},
     rule::{Rule, Rules},
     run::{Entry, Reason, Run, Traces, Verdict},
 };
 use std::sync::Arc;
 
-/// The kind of a call whose request another request under its id has replaced.
-const REPLACED: &str = "replaced";
-
-/// Whether a refusal after a skip can be due to the skip: before it, the record may have been applied.
+/// Whether a refused record may have been applied before a skip: it is between the skip and the record that the skip voids.
 pub(super) fn displaces(rules: &Rules, reached: Reached, entry: &Entry, reason: Reason) -> bool {
-    let batch = entry.kind == "batch";
+    let until = reached.until.filter(|until| !rules.fires(Rule::SkipEnds, entry.offset >= *until));
     let possible = match reason {
-        Reason::Gap | Reason::Unresolved => true,
-        Reason::Sequence => batch || numbered(&entry.record),
-        // An epoch that was claimed before the skip.
-        Reason::Fenced => number(&entry.record, "/writer_epoch") >= reached.epoch,
-        // Another record of the batch was displaced.
-        Reason::Checkpoint
-        | Reason::Transition
-        | Reason::NotStaged
-        | Reason::NotStartedHere
-        | Reason::StaleDecision => batch,
-        Reason::Conflict | Reason::Ended | Reason::Batch | Reason::WrongPartition => false,
+        Reason::Batch | Reason::WrongPartition => false,
+        Reason::Fenced => {
+            let unclaimed = reached.unclaimed_until.is_some_and(|until| entry.offset < until);
+            unclaimed || number(&entry.record, "/writer_epoch") >= reached.epoch
+        }
+        _ => true,
     };
-    rules.fires(Rule::SkipDisplaces, reached.skipped && possible)
+    rules.fires(Rule::SkipDisplaces, until.is_some() && possible)
+}
+
+impl Reached {
+    /// Takes an entry that was skipped.
+    pub(super) fn skips(&mut self, entry: &Entry) {
+        self.until = self.until.max(skipped_by(entry));
+        self.unclaimed_until = self.unclaimed_until.max(claim_skipped_by(entry));
+    }
+}
+
+/// The skip of an entry that is a claim.
+pub(crate) fn claim_skipped_by(entry: &Entry) -> Option<u64> {
+    match entry.verdict {
+        Verdict::Skipped { traces: Traces::All, by } if entry.kind == "run_claim" => Some(by),
+        _ => None,
+    }
 }
 
 /// What a skipped record leaves, by its judgement in `with`, the run up to the record as if it was not skipped. Its entry is at `at`.
 pub(crate) fn traces_of_skipped(rules: &Rules, with: &Run, at: usize) -> Traces {
     let entry = &with.entries[at];
-    let reached = Reached {
-        epoch: with.entries[..at]
-            .iter()
-            .rfind(|entry| entry.counts() && entry.kind == "run_claim")
-            .map_or(0, |claim| number(&claim.record, "/writer_epoch")),
-        committed: false,
-        skipped: with.entries[..at].iter().any(|entry| matches!(entry.verdict, Verdict::Skipped(_))),
-    };
+    let mut reached = Reached::default();
+    for entry in &with.entries[..at] {
+        if entry.counts() && entry.kind == "run_claim" {
+            reached.epoch = number(&entry.record, "/writer_epoch");
+        }
+        reached.skips(entry);
+    }
     let refused_for = |reason| {
         if displaces(rules, reached, entry, reason) {
             return Traces::All;
@@ -61,6 +68,19 @@ pub(crate) fn traces_of_skipped(rules: &Rules, with: &Run, at: usize) -> Traces 
     if rules.fires(Rule::SkipOfRefused, traces != Traces::All) { traces } else { Traces::All }
 }
 
+/// The skip that voids an entry.
+fn skipped_by(entry: &Entry) -> Option<u64> {
+    match entry.verdict {
+        Verdict::Skipped { by, .. } => Some(by),
+        _ => None,
+    }
+}
+
+/// Whether a record of the run was skipped.
+pub(super) fn has_skip(run: &Run) -> bool {
+    run.entries.iter().any(|entry| skipped_by(entry).is_some())
+}
+
 /// Leaves the traces of a record that was skipped or displaced. The results of a displaced record are evidence instead; its records
 /// count in their order.
 pub(super) fn leave_traces(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, (at, reached): (usize, Reached)) {
@@ -71,9 +91,7 @@ pub(super) fn leave_traces(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, 
         }
         let result = refused::result_of(rules, record).is_some();
         let leaves = match entry.verdict {
-            Verdict::Skipped(Traces::All) => true,
-            Verdict::Skipped(Traces::Results) => result,
-            Verdict::Skipped(Traces::Nothing) => false,
+            Verdict::Skipped { traces, .. } => traces == Traces::All || (traces == Traces::Results && result),
             Verdict::Refused(reason) => {
                 refused::keep(rules, effects, run, (at, index), record, (reason, true));
                 !result
@@ -109,11 +127,17 @@ fn leave_trace(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, (at, reached
     {
         if rules.fires(Rule::SkipPermitsNothing, true) {
             effect.newest.clone_from(&newest);
+            effect.void_newest = true;
         }
+        effect.void_until = reached.until;
+        effect.revision += u64::from(rules.fires(Rule::SkippedCounts, true));
         effect.not_done = effect.not_done && !rules.fires(Rule::SkipRevokes, effect.not_done);
-        if kind == "tool_call_attempt" && rules.fires(Rule::SkippedStart, starts >= effect.last_epoch) {
-            effect.last_epoch = starts;
-            (effect.committed, effect.observed) = (reached.committed, false);
+        if kind == "tool_call_attempt" {
+            effect.void_start = true;
+            if starts >= effect.last_epoch {
+                effect.last_epoch = starts;
+                (effect.committed, effect.observed) = (true, false);
+            }
         }
     }
     let knows = |name: &str| effects.iter().any(|effect| effect.kind == name && effect.id == id);
@@ -131,21 +155,10 @@ fn leave_trace(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, (at, reached
     };
     if rules.fires(Rule::SkipKeepsStart, true) {
         let seq = run.next_journal_seq_after(rules, at + 1);
-        let (committed, unapplied) = (reached.committed, Some(Arc::new(one.clone())));
-        effects.push(Effect { seq, last_epoch: starts, committed, revision: 0, newest, unapplied, ..begun });
+        let (committed, unapplied) = (true, Some(Arc::new(one.clone())));
+        let (void_start, void_newest) = (true, true);
+        let void_until = reached.until;
+        let void = Effect { void_start, void_newest, void_until, newest, unapplied, ..begun };
+        effects.push(Effect { seq, last_epoch: starts, committed, ..void });
     }
-}
-
-/// Adds a call. It replaces the call that a skipped or displaced request under its id began, and keeps its occurrence if it has its
-/// fingerprint.
-pub(super) fn replace(effects: &mut Vec<Effect>, mut call: Effect) {
-    if let Some(at) = effects.iter().position(|other| other.kind == call.kind && other.id == call.id) {
-        if effects[at].fingerprint == call.fingerprint {
-            call.occurrence = effects.remove(at).occurrence;
-        } else {
-            effects[at].kind = REPLACED;
-            effects[at].ended = true;
-        }
-    }
-    effects.push(call);
 }

@@ -2,7 +2,7 @@
 
 use super::{payloads, world::World};
 use crate::{
-    record::text,
+    record::{payload_type, text},
     run::{Entry, Verdict},
 };
 use serde_json::{Value, json};
@@ -16,6 +16,7 @@ enum Later {
     Batch,
     Anything,
     NotDone,
+    Again,
 }
 
 impl World {
@@ -59,6 +60,7 @@ impl World {
             (2, Later::Batch),
             (3, Later::Anything),
             (2, Later::NotDone),
+            (2, Later::Again),
         ];
         for _ in 0..self.random.between(1, 4) {
             let next = self.random.weigh(Later::Attempt, &later);
@@ -119,9 +121,13 @@ impl World {
                 }
             }
             Later::Request => self.request(),
-            Later::Result => json!({"payload": {
-                "type": "tool_call_completed", "request_record_id": call, "result": {"booking": self.random.below(3)},
-            }}),
+            Later::Result => {
+                let booking = self.random.below(3);
+                let payload =
+                    json!({"type": "tool_call_completed", "request_record_id": call, "result": {"booking": booking}});
+                let facts = if self.random.percent(40) { json!({"only_own": true}) } else { json!({}) };
+                json!({"payload": payload, "facts": facts})
+            }
             Later::Intent => {
                 let id = self.id("effect");
                 match self.random.below(3) {
@@ -133,8 +139,24 @@ impl World {
             Later::Batch => return self.write_batch(at),
             Later::Anything => self.something_to_say(at),
             Later::NotDone => return self.decide(run, call, "not_done"),
+            Later::Again => return self.request_again(at),
         };
         self.write_right(at, fields);
+    }
+
+    /// The agent makes a request again under its id, with its next numbers and sometimes with other content.
+    fn request_again(&mut self, at: usize) {
+        let sent = &self.agents[at].sent;
+        let requests: Vec<Value> =
+            sent.iter().filter(|value| payload_type(value) == "tool_call_requested").cloned().collect();
+        let Some(mut request) = self.random.pick(&requests[requests.len().saturating_sub(3)..]) else { return };
+        for member in ["writer_id", "writer_epoch", "writer_seq", "journal_seq"] {
+            request.as_object_mut().map(|members| members.remove(member));
+        }
+        if self.random.percent(20) {
+            request["payload"] = self.request()["payload"].clone();
+        }
+        self.write_right(at, request);
     }
 
     /// An operator skips a record that was refused and is about an effect. Sometimes decisions follow the record.

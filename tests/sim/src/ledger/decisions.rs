@@ -22,8 +22,6 @@ pub(crate) struct Decided {
     pub(crate) result: Option<String>,
     /// Whether it states a basis, and the basis is current.
     pub(crate) current: bool,
-    /// Whether it names the state by the basis, and not by the revision alone.
-    pub(crate) by_basis: bool,
     /// Whether it is made although the effect's process may be alive.
     pub(crate) forced: bool,
     /// The epoch and the last write of the effect's process when the decision is sent, if that process has the run.
@@ -82,13 +80,11 @@ impl Ledger {
 
     /// A skip must not put an operator's decision into force that was refused.
     pub(super) fn check_in_force(&mut self, at: (PartitionId, Offset), resolution: &EffectResolution) {
-        match self.decision(resolution).map(|decided| (decided.by_basis, decided.request.clone())) {
-            Some((true, request)) => self.fail(format!(
+        if let Some(request) = self.decision(resolution).map(|decided| decided.request.clone()) {
+            self.fail(format!(
                 "the decision at {}:{} about call {request} was refused, and a skip put it into force",
                 at.0, at.1
-            )),
-            Some((false, _)) => self.excuse(excuses::REVISION_AFTER_SKIP),
-            None => {}
+            ));
         }
     }
 
@@ -119,13 +115,6 @@ impl Ledger {
     fn check_current(&mut self, at: (PartitionId, Offset), decided: &Decided) {
         let Some(unseen) = self.news(&decided.request, (at.0, decided.seen), at.1) else { return };
         let what = format!("{:?} at {}:{}", unseen.what, unseen.at.0, unseen.at.1);
-        let skipped = self.records.range((at.0, Offset::ZERO)..at).any(|(_, landed)| {
-            let answers = landed.record.body.facts.answers.as_ref().map(|id| id.as_str());
-            landed.was_skipped && answers == Some(decided.request.as_str())
-        });
-        if skipped && !decided.by_basis {
-            return self.excuse(excuses::REVISION_AFTER_SKIP);
-        }
         self.fail(format!(
             "the decision at {}:{} that call {} did not happen was applied after {what}, which its author had not seen",
             at.0, at.1, decided.request

@@ -9,10 +9,8 @@
 //! | [`DECIDED_WHILE_IT_STARTED`]: an effect starts after its call was decided | [`DECIDED_WHILE_IT_STARTED_MAX`], 20 s, and only if the decision was forced, another process has the run, or the run has ended | whoever forces a decision about a living process says that they stopped it, and a process counts as active only while its run is open (spec.md, "No decision while the process is active"). Any other decision is refused while the process is active, and has no excuse |
 //! | [`UNCHECKED_BY_JUDGE`]: an attempt is applied whose permission ended before it | schema version 2 only; [`CHECKED_BY_SERVER`], 12 s | documented (spec.md, "Permission to run again"): at version 2 the server checks, and does not see what lands between check and append. At version 3 there is no excuse |
 //! | [`UNCHECKED_BY_SERVER`]: the same, appended straight to the log | schema version 2 only; [`CHECKED_BY_CLIENT`], 90 s | no server checks such an attempt; the client looks, may pause, and appends. At version 3 there is no excuse |
-//! | [`REVISION_AFTER_SKIP`]: a decision by revision alone is applied after news that its author had not seen, or that it was refused for | after a skip of the effect's evidence | documented (spec.md, "Decisions"): a revision counts records, and a skip takes one away. With `basis` there is no excuse |
 //! | [`AFTER_SKIP`]: an effect starts after a skip took the record that permits it, or its process's claim | [`DECIDED_WHILE_IT_STARTED_MAX`], 20 s | as after a takeover: the process read its record back before the skip, and no journal sees its pause. The start still needs a record of its own |
 //! | [`EQUAL_AFTER_SKIP`]: an effect runs under a request of an equal call | runs of which a skip took an applied record | requests of equal calls have no other order than the log's. A skip takes requests away, so the next one counts as an earlier call. The effects of the taken ones still must not run again |
-//! | [`SAME_ID_AFTER_SKIP`]: an effect starts again under a request that has the id of a request that a skip took away | clients that choose the ids of their requests and send one without a lookup | **a known gap**: after a skip the judge does not know the id of the taken request, and applies the new one, also after a decision ended the call. A client that looks the call up first finds it |
 //! | [`DISPLACED_PROCESS`]: a process ends with errors, or without its results in the log | processes that opened their run before a skip took an applied record of it | the skip gives numbers back, so what the process has written counts no more, and what it writes is refused. Its effects still run once, and its calls wait for a decision |
 //! | [`LITTLE`]: a result is in neither the log nor the handle | handles that may hold one result (`held_bytes`), while they hold another one | the caller was told `Unrecorded`, and has the result |
 //! | [`DEPOSED_ANSWER`]: an answer at `latest` is not compared | while a server reads from a deposed leader, or begins or ceases to | as above |
@@ -48,8 +46,6 @@ pub(super) const UNCHECKED_BY_JUDGE: &str = "excused: attempt of version 2 after
 /// See the table above.
 pub(super) const UNCHECKED_BY_SERVER: &str = "excused: the same, straight to the log";
 /// See the table above.
-pub(super) const REVISION_AFTER_SKIP: &str = "excused: decision by revision after a skip";
-/// See the table above.
 pub(super) const LITTLE: &str = "excused: result of a handle that holds another one";
 /// See the table above.
 pub(super) const DEPOSED_ANSWER: &str = "excused: answer of a deposed leader";
@@ -62,8 +58,6 @@ pub(super) const STOPPED_LIST: &str = "excused: list of a stopped partition";
 pub(super) const AFTER_SKIP: &str = "excused: effect right after a skip of its record";
 /// See the table above.
 pub(super) const EQUAL_AFTER_SKIP: &str = "excused: equal call after a skip of an applied record";
-/// See the table above.
-pub(super) const SAME_ID_AFTER_SKIP: &str = "excused: request under the id of a request that a skip took";
 /// See the table above.
 pub(super) const DISPLACED_PROCESS: &str = "excused: process whose records a skip displaced";
 

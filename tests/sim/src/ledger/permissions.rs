@@ -85,13 +85,6 @@ impl History {
         since.find(|known| !matches!(known.what, What::Evidence(..) | What::Taken))
     }
 
-    /// Whether its request was applied again, under the same id, after a skip took it away.
-    fn is_requested_again(&self) -> bool {
-        let taken = self.known.iter().find(|known| known.what == What::Taken);
-        let requested = self.known.iter().rev().find(|known| matches!(known.what, What::Starts(1, _)));
-        taken.zip(requested).is_some_and(|(taken, requested)| taken.at < requested.at)
-    }
-
     /// Whether its effect started, and no decision since then says that it did not happen.
     pub(super) fn may_have_happened(&self) -> bool {
         let decided = self.known.iter().rev().find(|known| matches!(known.what, What::NotDone { .. }));
@@ -218,10 +211,6 @@ impl Ledger {
         let is_first = history.started.insert(attempt);
         let keyed = history.keyed;
         history.ran_at = Some(now);
-        if !is_first && attempt == 1 && history.is_requested_again() {
-            self.excuse(excuses::SAME_ID_AFTER_SKIP);
-            return None;
-        }
         match history.permitted.get(&attempt) {
             _ if !is_first => return Some(format!("runs again under attempt {attempt}, and nothing allowed that")),
             None => return Some(format!("runs, and the journal has no attempt {attempt}")),

@@ -75,10 +75,11 @@ impl Ledger {
         self.displaced.present.retain(|(_, present)| *present != life);
     }
 
-    /// Whether a refused result of a run is evidence. A skip displaces the results that it takes the numbers from.
+    /// Whether a refused result of a run is evidence: in a run with a skip, each one.
     pub(super) fn makes_evidence(&self, run: Option<u32>, reason: Option<&str>) -> bool {
-        let is_displaced = run.is_some_and(|run| self.displaced.skipped.contains(&run));
-        matches!(reason, Some("fenced" | "ended")) || is_displaced && matches!(reason, Some("gap" | "sequence"))
+        let has_skip = run.is_some_and(|run| self.has_skip(run));
+        let of_skip = |reason: &str| has_skip && !matches!(reason, "batch" | "wrong_partition");
+        reason.is_some_and(|reason| matches!(reason, "fenced" | "ended") || of_skip(reason))
     }
 
     /// Whether a record of a run was skipped.
@@ -196,6 +197,13 @@ impl Ledger {
             let run = Self::runs().find(|run| landed.record.body.run_id.as_str() == super::run_id(*run));
             let is_evidence = landed.outcome == "refused" && self.makes_evidence(run, landed.reason.as_deref());
             self.note(at, &landed.record, (landed.outcome == "applied", is_evidence));
+            // Its call waits for a decision now.
+            if let (Some(run), Payload::ToolCallRequested(request)) = (run, &landed.record.payload)
+                && landed.outcome == "refused"
+                && let Some(like) = super::step_of(request)
+            {
+                self.requests.entry(landed.record.body.record_id.as_str().to_owned()).or_insert((run, like));
+            }
             if landed.outcome == "applied"
                 && let Payload::EffectResolution(resolution) = &landed.record.payload
             {

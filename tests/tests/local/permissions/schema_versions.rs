@@ -48,7 +48,7 @@ fn a_skip_of_evidence_permits_nothing() -> anyhow::Result<()> {
     ensure!(holds(&server)? == now, "an index that was built from the log differs");
     let second = Writer { server: &server, id, epoch };
     says!(second.attempt("b2", "pay", 2, &NONE), "reconcile_required");
-    // The revision does not count the skipped evidence, so it is not enough.
+    // After a skip a decision needs a basis.
     says!(decide(&server, "pay", "not_done", &json!({ "revision": now["revision"] })), "conflict");
     let seen = json!({ "revision": now["revision"], "basis": now["basis"] });
     says!(decide(&server, "pay", "not_done", &seen), "applied");

@@ -921,17 +921,22 @@ test('the indices are verified on a click', async () => {
   await visit.end();
 });
 
-test('a checkpoint shows the conversation up to there on a click', async () => {
+test('a checkpoint shows the end of its conversation on a click', async () => {
+  const writer = await journal.claim('talks/one', 'worker');
+  await writer.turn('user', 'hello');
+  await writer.checkpoint(Array.from({ length: 120 }, (_, nth) => ({ role: nth % 2 ? 'assistant' : 'user', content: nth % 2 ? `answer ${nth}` : [{ type: 'text', text: `<b>question ${nth}</b>` }] })));
   const visit = await Visit.begin();
-  const page = await visit.open('/ui/runs/research%2Fhome-batteries');
+  const page = await visit.open('/ui/runs/talks%2Fone');
   let reads = 0;
   visit.context.on('request', (request) => { reads += request.url().includes('/checkpoints/'); });
-  await page.getByRole('button', { name: /^checkpoint 3/ }).click();
+  await page.getByRole('button', { name: /^checkpoint 1/ }).click();
   await page.getByRole('button', { name: 'Show the conversation' }).waitFor();
   assert.equal(reads, 0);
   await page.getByRole('button', { name: 'Show the conversation' }).click();
-  await page.getByText('The conversation, the last 3 of 3 messages').waitFor();
-  assert.match(await page.locator('.bubble').first().innerText(), /^assistant installed capacity$/);
+  await page.getByText('The conversation, the last 100 of 120 messages').waitFor();
+  assert.equal(await page.locator('.bubble').count(), 100);
+  assert.match(await page.locator('.bubble').first().innerText(), /^user .*"<b>question 20<\/b>"/);
+  assert.equal(await page.locator('.bubble').last().innerText(), 'assistant answer 119');
   await page.screenshot({ path: join(SHOTS, 'conversation.png') });
   await isAccessible(page, 'conversation');
   await visit.end();

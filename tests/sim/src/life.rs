@@ -136,7 +136,7 @@ impl Process {
         (config.deadline, config.read_back, config.operation) = (DEADLINE, READ_BACK, OPERATION);
         (config.clock, config.ids) = (ambient::millis, ambient::id);
         config.buffer_records = self.life.buffer;
-        if self.life.id % 2 == 0 {
+        if self.life.id.is_multiple_of(2) {
             // As in a long run: keys are looked up.
             config.covered_list_max = 0;
         }

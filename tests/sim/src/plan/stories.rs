@@ -155,7 +155,8 @@ fn pause_before_effect(dice: &mut Dice, run: u32, events: &mut Vec<Event>) {
     let (Some(step), Some(life)) = (pick(dice, &early), pick(dice, &lives)) else { return };
     let (life, step, polls) = (life.id, step.id, number(dice, 1, 8));
     match dice.between(0, 4) {
-        0..=1 => events.push(Event::Pause { life, step, polls, ms: dice.between(40_000, 100_000) }),
+        // Its operation would end after 40 s, and a process that was silent for 30 s is not active.
+        0..=1 => events.push(Event::Pause { life, step, polls, ms: dice.between(28_000, 39_000) }),
         2..=3 => {
             let ms = dice.between(5_000, 15_000);
             events.push(Event::ClaimedInPause { life, step, polls, ms, after: dice.between(0, 500) });

@@ -6,6 +6,8 @@ use crate::dice::Dice;
 
 /// The purpose that it is drawn for.
 const PURPOSE: u64 = 4;
+/// The purpose that [`revoke_permission`] is drawn for.
+const REVOKED: u64 = 5;
 /// The number of the first of these lives.
 const FIRST_LIFE: u32 = 50;
 
@@ -46,6 +48,29 @@ pub(super) fn draw(seed: u64, events: &mut Vec<Event>) {
             events.push(Event::Pause { life: id, step, polls, ms });
         }
     }
+    let mut dice = Dice::new(seed, REVOKED);
+    if dice.percent(10) {
+        revoke_permission(&mut dice, events);
+    }
+}
+
+/// The first process is at work on the first call when the second one takes the run over. The second one opens it once an operator
+/// has decided that the call did not happen, and pauses before its attempt. Meanwhile the result of the first process arrives.
+fn revoke_permission(dice: &mut Dice, events: &mut Vec<Event>) {
+    let (first, second) = (FIRST_LIFE, FIRST_LIFE + 1);
+    let mut call = None;
+    for event in events.iter_mut() {
+        match event {
+            Event::Life(life) if life.id == first => life.dies = None,
+            Event::Life(life) if life.id == second => (life.at, life.dies) = (dice.between(4_000, 9_000), None),
+            Event::Step(Step { run: LETTER, id, what: What::Call { key, ms, ends, .. }, .. }) if call.is_none() => {
+                (*key, *ms, *ends) = (false, dice.between(20_000, 35_000), Ends::Failed);
+                call = Some(*id);
+            }
+            _ => {}
+        }
+    }
+    events.extend(call.map(|step| Event::Pause { life: second, step, polls: 0, ms: dice.between(10_000, 30_000) }));
 }
 
 /// Draws the steps. Returns the number of the last one.

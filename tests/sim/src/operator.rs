@@ -182,6 +182,10 @@ impl Operator {
         // A failure that was refused can be overridden: the effect did not happen.
         let overridden = evidence.is_some_and(|one| one["status"] != "completed") && *overrides && !happened;
         let evidence = evidence.filter(|_| !overridden).and_then(|one| one["record_id"].as_str());
+        // The id names two results, and a decision may read the first one. So the operator decides by the result that they know.
+        let same_id =
+            effect["evidence"].as_array().into_iter().flatten().filter(|one| one["record_id"].as_str() == evidence);
+        let evidence = evidence.filter(|_| same_id.count() == 1 || !happened || *overrides);
         let (given_up, misnamed) = (matches!(choice, Choice::GiveUp), matches!(choice, Choice::Misnamed));
         let decided = match (given_up, happened) {
             (true, _) => Some(failure("given_up", "asked")),

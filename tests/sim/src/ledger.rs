@@ -412,12 +412,7 @@ impl Ledger {
                     )),
                 }
             }
-            // A call that waits for a decision: a skip displaced its request.
-            Payload::ToolCallRequested(request) if self.has_skip(run) => {
-                if let Some(like) = step_of(request) {
-                    self.requests.entry(record.body.record_id.as_str().to_owned()).or_insert((run, like));
-                }
-            }
+            Payload::ToolCallRequested(_) if !applied => self.knows_displaced(record),
             Payload::ToolCallCompleted(_) | Payload::ToolCallFailed(_) if applied => {
                 if let Some(id) = &record.body.facts.answers {
                     self.close_call(id.as_str());

@@ -197,12 +197,8 @@ impl Ledger {
             let run = Self::runs().find(|run| landed.record.body.run_id.as_str() == super::run_id(*run));
             let is_evidence = landed.outcome == "refused" && self.makes_evidence(run, landed.reason.as_deref());
             self.note(at, &landed.record, (landed.outcome == "applied", is_evidence));
-            // Its call waits for a decision now.
-            if let (Some(run), Payload::ToolCallRequested(request)) = (run, &landed.record.payload)
-                && landed.outcome == "refused"
-                && let Some(like) = super::step_of(request)
-            {
-                self.requests.entry(landed.record.body.record_id.as_str().to_owned()).or_insert((run, like));
+            if landed.outcome == "refused" {
+                self.knows_displaced(&landed.record);
             }
             if landed.outcome == "applied"
                 && let Payload::EffectResolution(resolution) = &landed.record.payload
@@ -219,6 +215,17 @@ impl Ledger {
             for known in &mut history.known {
                 known.millis = times.get(&known.at.1).copied().unwrap_or(known.millis);
             }
+        }
+    }
+
+    /// A request is refused. If a skip displaced it, its call waits for a decision.
+    pub(super) fn knows_displaced(&mut self, record: &JournalRecord) {
+        let run = Self::runs().find(|run| record.body.run_id.as_str() == super::run_id(*run));
+        if let Payload::ToolCallRequested(request) = &record.payload
+            && let Some(run) = run.filter(|run| self.has_skip(*run))
+            && let Some(like) = super::step_of(request)
+        {
+            self.requests.entry(record.body.record_id.as_str().to_owned()).or_insert((run, like));
         }
     }
 

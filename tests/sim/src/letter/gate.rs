@@ -102,6 +102,10 @@ impl Letter {
             self.stage.count("attempt that a server does not append");
             return Ok(Permit::No);
         }
+        if answer["reason"] == "transition" {
+            // The call is known since a skip took its request away, or the attempt is not permitted any more.
+            return Ok(Permit::No);
+        }
         if answer["outcome"] == "refused" || !answer["reason"].is_null() {
             return Ok(Permit::Refused);
         }

@@ -171,7 +171,13 @@ async fn whole(plan: Plan, storage: &Storage, folder: &Path) -> anyhow::Result<C
             start: Start::Checkpoint,
         };
         match timeout(END_MAX, spawn_process(&stage, &network, life, true)).await {
-            Ok(ended) => drop(ended.context("a life panicked")?),
+            Ok(ended) => {
+                let has_done_all = ended.context("a life panicked")?;
+                let mut ledger = stage.ledger();
+                if !has_done_all && !ledger.has_run_ended(run) && !ledger.is_excused(run, LAST_LIFE + run) {
+                    ledger.fail(format!("the last process of run {run} leaves before its last step"));
+                }
+            }
             Err(_) => stage.ledger().fail(format!("run {run} does not end")),
         }
     }

@@ -1,7 +1,7 @@
 //! Effects: when they may run, the fate of their results, and the answers to their callers.
 
 use super::{Claim, Effect, Landed, Ledger, excuses, failure, run_id, text};
-use crate::{ambient, life::READ_BACK, plan::Via};
+use crate::{ambient, life, plan::Via};
 use runlog_producer::{Answer, Error, SideEffect};
 use runlog_schemas::{
     answer::Position,
@@ -13,6 +13,8 @@ use std::{collections::BTreeSet, fmt};
 
 /// How long after a skip of its run's claim an effect may start, milliseconds.
 const START_MAX: u64 = excuses::DECIDED_WHILE_IT_STARTED_MAX;
+/// How old the answer may be after which an effect starts, milliseconds.
+const READ_BACK: u64 = life::READ_BACK.as_millis() as u64;
 /// A process that may hold less than this may lack the capacity for a result.
 const LITTLE_BYTES: usize = 1 << 20;
 
@@ -66,7 +68,7 @@ impl Ledger {
         let now = ambient::elapsed_millis();
         let what = format!("the effect of step {step} of run {run} (call {request}) in life {life}");
         let fenced = match self.lost_to(run, life) {
-            Err(()) if self.displaced_since_opening(run, life).is_some_and(|at| now - at <= START_MAX) => {
+            Err(()) if self.lost_claim_at(run, life).is_some_and(|at| now - at <= START_MAX) => {
                 self.excuse(excuses::AFTER_SKIP);
                 true
             }
@@ -79,12 +81,11 @@ impl Ledger {
                 // Beyond a journal's control: a pause between the read-back and the effect, and a deposed leader's
                 // answer.
                 let (late, at) = (now - claim.at, claim.at);
-                let excused = self.deposed.iter().any(|(_, from, to)| *from <= now && to.is_none_or(|to| to >= at));
-                if u128::from(late) > READ_BACK.as_millis() && !excused {
+                let in_time = late <= READ_BACK;
+                if !in_time && !self.was_deposed_since(at.max(now - READ_BACK)) {
                     let by = claim.life;
                     self.fail(format!("{what} runs {late} ms after life {by:?} took the run over"));
                 } else {
-                    let in_time = u128::from(late) <= READ_BACK.as_millis();
                     self.excuse(if in_time { excuses::AFTER_TAKEOVER } else { excuses::DEPOSED_GATE });
                 }
                 true
@@ -130,7 +131,7 @@ impl Ledger {
     }
 
     /// The steps that make the same call as `step`, as far as the journal can tell. Equal calls differ by the order of their requests
-    /// alone, which a skip of an applied record breaks.
+    /// alone, which a skip breaks.
     pub(super) fn indistinguishable(&self, run: u32, step: u32) -> Vec<u32> {
         let equal = self.equal.iter().filter(|((of, _), _)| *of == run && self.has_skip(run));
         let steps = equal.map(|(_, steps)| steps).find(|steps| steps.contains(&step));

@@ -135,7 +135,9 @@ impl Ledger {
             Payload::ToolCallRequested(_) if applied => {
                 let history = self.histories.entry(id.to_owned()).or_default();
                 history.keyed = record.body.idempotency_key.as_deref().is_some_and(|key| !key.is_empty());
-                history.permitted.insert(1, true);
+                // After a skip took an earlier request under this id away, its effect may have run.
+                history.permitted.insert(1, !history.may_have_happened());
+                history.taken_at.remove(&1);
                 history.push(at, What::Starts(1, epoch));
             }
             Payload::ToolCallAttempt(attempt) if applied => self.attempted(at, attempt, epoch),
@@ -188,11 +190,12 @@ impl Ledger {
         } else {
             (excuses::UNCHECKED_BY_JUDGE, excuses::CHECKED_BY_SERVER)
         };
-        if ambient::elapsed_millis() - ended <= max {
+        let now = ambient::elapsed_millis();
+        if now - ended <= max {
             self.excuse(name);
             return Ok(());
         }
-        if self.was_deposed_since(ended) {
+        if self.was_deposed_since(now - max) {
             self.excuse(excuses::DEPOSED_CHECK);
             return Ok(());
         }
@@ -221,7 +224,7 @@ impl Ledger {
             let late = now - taken_at;
             if late <= excuses::DECIDED_WHILE_IT_STARTED_MAX {
                 self.excuse(excuses::AFTER_SKIP);
-            } else if self.was_deposed_since(taken_at) {
+            } else if self.was_deposed_since(now - excuses::DECIDED_WHILE_IT_STARTED_MAX) {
                 self.excuse(excuses::DEPOSED_CHECK);
             } else {
                 return Some(format!("starts {late} ms after a skip took its record away"));
@@ -230,6 +233,7 @@ impl Ledger {
         }
         let decided = history.decided()?;
         let (late, at) = (now - decided.millis, decided.millis);
+        let may_be_old = at.max(now.saturating_sub(excuses::DECIDED_WHILE_IT_STARTED_MAX));
         let forced = match decided.what {
             // Its key permits a start in any case.
             What::NotDone { .. } if keyed => return None,
@@ -239,7 +243,7 @@ impl Ledger {
         let max = if forced || fenced || self.has_ended(request) { excuses::DECIDED_WHILE_IT_STARTED_MAX } else { 0 };
         if late <= max {
             self.excuse(excuses::DECIDED_WHILE_IT_STARTED);
-        } else if self.was_deposed_since(at) {
+        } else if self.was_deposed_since(may_be_old) {
             self.excuse(excuses::DEPOSED_CHECK);
         } else {
             return Some(format!("starts {late} ms after its call was decided"));
@@ -249,7 +253,12 @@ impl Ledger {
 
     /// Whether the run of a call has ended.
     fn has_ended(&self, request: &str) -> bool {
-        self.requests.get(request).is_some_and(|(run, _)| self.recovery(*run)["status"] != "open")
+        self.requests.get(request).is_some_and(|(run, _)| self.has_run_ended(*run))
+    }
+
+    /// Whether a run has ended.
+    pub(crate) fn has_run_ended(&self, run: u32) -> bool {
+        self.recovery(run)["status"] != "open"
     }
 
     /// The offset of a call's request.

@@ -22,8 +22,8 @@ pub(super) struct Displaced {
     at: BTreeMap<u32, u64>,
     /// Claims that were applied.
     claims: BTreeMap<u32, Vec<Claim>>,
-    /// When each life first claimed its run.
-    opened: BTreeMap<u32, u64>,
+    /// When each life first claimed a run.
+    opened: BTreeMap<(u32, u32), u64>,
     /// Runs of which a record was skipped.
     skipped: BTreeSet<u32>,
     /// Lives that have claimed their run and have not ended.
@@ -67,7 +67,7 @@ impl Ledger {
     /// A life has claimed its run.
     pub(super) fn enters(&mut self, run: u32, life: u32) {
         self.displaced.present.insert((run, life));
-        self.displaced.opened.entry(life).or_insert_with(ambient::elapsed_millis);
+        self.displaced.opened.entry((run, life)).or_insert_with(ambient::elapsed_millis);
     }
 
     /// A life has ended.
@@ -97,10 +97,10 @@ impl Ledger {
         self.displaced.at.get(&run).copied()
     }
 
-    /// When a skip last took an applied record of a life's run away since the life opened it, or before it ever did.
+    /// When a skip last took an applied record of a life's run away since the life opened it.
     pub(super) fn displaced_since_opening(&self, run: u32, life: u32) -> Option<u64> {
         let at = *self.displaced.at.get(&run)?;
-        self.displaced.opened.get(&life).is_none_or(|opened| *opened <= at).then_some(at)
+        self.displaced.opened.get(&(run, life)).is_some_and(|opened| *opened <= at).then_some(at)
     }
 
     /// Whether a life may end in errors, because a skip took records of its run away.
@@ -128,6 +128,12 @@ impl Ledger {
     pub(super) fn had_claim(&self, run: u32, writer: &str, epoch: u64) -> bool {
         let claims = self.displaced.claims.get(&run).map(Vec::as_slice).unwrap_or_default();
         claims.iter().any(|claim| (claim.epoch, claim.writer.as_str()) == (epoch, writer))
+    }
+
+    /// When a skip last took applied records of a run away, if it took a claim of this life.
+    pub(super) fn lost_claim_at(&self, run: u32, life: u32) -> Option<u64> {
+        let claims = self.displaced.claims.get(&run).map(Vec::as_slice).unwrap_or_default();
+        self.displaced_at(run).filter(|_| claims.iter().any(|claim| claim.life == Some(life)))
     }
 
     /// A record was skipped: everything that was judged after it counts as if the record had never been in the log, but for

@@ -36,18 +36,12 @@ impl Process {
                 }
                 return Next::Waits;
             }
-            Action::FixTheInput if kind == ErrorKind::Conflict => return Next::Leave,
             // A call that this handle requested.
             Action::FixTheInput if kind == ErrorKind::NotFound && self.stage.ledger().deposed_since().0 > 0 => {
                 self.stage.count("known: a call is not found through a deposed leader");
                 sleep(Duration::from_secs(1)).await;
             }
-            Action::FixTheInput => {
-                if !self.is_excused() {
-                    self.fail(format!("step {step} is refused: {error}"));
-                }
-                return Next::Leave;
-            }
+            Action::FixTheInput => return self.leave(&format!("step {step} is refused"), error),
         }
         Next::Again
     }
@@ -75,7 +69,7 @@ impl Process {
                             self.stage.ledger().reported_lost(self.life.run, self.life.id, &error);
                             return Next::Leave;
                         }
-                        Action::FixTheInput => return Next::Leave,
+                        Action::FixTheInput => return self.leave("the handle cannot be reopened", &error),
                         _ => sleep(Duration::from_secs(1)).await,
                     }
                 }
@@ -83,6 +77,15 @@ impl Process {
         }
         if self.last {
             self.fail("the handle cannot be reopened".to_owned());
+        }
+        Next::Leave
+    }
+
+    /// Leaves the run, as it may if the run has ended: a call without an answer does not run any more.
+    fn leave(&self, what: &str, error: &Error) -> Next {
+        let has_ended = error.kind() == ErrorKind::Conflict && self.stage.ledger().has_run_ended(self.life.run);
+        if !has_ended && !self.is_excused() {
+            self.fail(format!("{what}: {error}"));
         }
         Next::Leave
     }

@@ -1,10 +1,10 @@
-# `make help` lists the targets. What takes more than a line is in scripts/.
+# `make help` lists the targets. Longer commands are in scripts/.
 
-# Set to a folder of yours, or leave it: ./target.
+# The folder of compiled files; the environment may name another folder.
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR := $(abspath $(CARGO_TARGET_DIR))
 
-# Two cargos at once would only wait for each other.
+# Two cargo commands at the same time would wait for each other.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 

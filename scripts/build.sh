@@ -14,7 +14,7 @@ case ${1:-release} in
 esac
 if [ "$folder" = bin ]; then timeout --foreground 5400 cargo build --release --locked --package runlog-cli </dev/null; fi
 
-# Renames into place, so that no process runs half a file and a running process keeps its own.
+# Renames the file into place: no process runs a partial file, and a running process keeps the old file.
 place() {
   if ! cmp -s "$1" "$folder/$2"; then
     cp "$1" "$folder/.$2.$$"
@@ -27,8 +27,8 @@ needed=$(readelf --dynamic "$built" | sed -n 's/.*NEEDED.*\[\(librocksdb\.so\..*
 for library in "$folder"/librocksdb.so.*; do
   if [ -e "$library" ] && [ "${library##*/}" != "$needed" ]; then rm "$library"; fi
 done
-# The command and the library hold LZ4, Zstandard and zlib in different versions. A function that one took from the other
-# would mix two versions while it compresses users' data.
+# The command and the library contain different versions of LZ4, Zstandard and zlib. A call from one into the other
+# would compress users' data with a mix of two versions.
 names() { nm --dynamic --without-symbol-versions "$@" | awk '{ print $NF }' | sort -u; }
 compressor='^(LZ4|ZSTD|ZDICT|XXH|HUF|FSE|HIST|BZ2|snappy|(un)?compress|(in|de)flate|adler32|crc32)'
 if [ -n "$needed" ]; then

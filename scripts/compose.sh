@@ -2,7 +2,7 @@
 # compose.sh up      starts the services of deploy/compose.yaml, and makes missing certificates and tokens
 # compose.sh renew   the same with new certificates
 # compose.sh down    stops them
-# RUNLOG_COMPOSE_PROJECT, RUNLOG_PORT, RUNLOG_KAFKA_PORT and RUNLOG_SECRETS name other ones.
+# RUNLOG_COMPOSE_PROJECT, RUNLOG_PORT, RUNLOG_KAFKA_PORT and RUNLOG_SECRETS override the defaults.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"
@@ -17,7 +17,7 @@ if timeout 20 docker compose version >/dev/null 2>&1; then compose=(docker compo
 compose+=(--project-name "$RUNLOG_COMPOSE_PROJECT" --file "$top/deploy/compose.yaml")
 
 # give SERVICE FILE...: replaces the files of a service's volume, each in one step, for the user that the services run as.
-# Through a container, since this user need not be that one, nor may give files away.
+# Uses a container, because the current user may be another user, and may not change the owner of files.
 give() {
   local volume=${RUNLOG_COMPOSE_PROJECT}_$1-secrets
   shift
@@ -53,7 +53,7 @@ up() {
   changed=$("$top/scripts/secrets.sh" "$@")
   give kafka ca.pem broker.pem
   give runlog ca.pem runlog.pem runlog.key server.properties tokens.json health-token
-  # Both read their certificates as clients of the broker when they start only.
+  # Both read their client certificates for the broker only when they start.
   if [ "$changed" = certificates ]; then timeout 120 "${compose[@]}" stop </dev/null; fi
   timeout 300 "${compose[@]}" up -d </dev/null
   for ((i = 0; i < ready_seconds; i++)); do

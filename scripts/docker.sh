@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that a Docker daemon answers: a running one is used; otherwise root gets one started, which stays up.
+# Ensures that a Docker daemon answers. Uses a running daemon; otherwise, as root, starts a daemon, which keeps running.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"
@@ -13,7 +13,7 @@ answers() { timeout 20 docker info >/dev/null 2>&1; }
 has docker || die "docker is not installed; scripts/setup.sh test installs it on Debian and Ubuntu"
 if answers; then exit 0; fi
 
-# Where Docker is reached elsewhere than at this machine's own socket, starting a daemon here would not help.
+# If Docker is at another address than this machine's socket, starting a daemon here would not help.
 if [ -n "${DOCKER_HOST:-}" ] && [ "$DOCKER_HOST" != unix:///var/run/docker.sock ]; then
   die "no Docker daemon answers at DOCKER_HOST=$DOCKER_HOST"
 fi
@@ -24,7 +24,7 @@ fi
 has dockerd || die "no Docker daemon answers and dockerd is not installed; scripts/setup.sh test installs it"
 
 mkdir -p "$state"
-# Two that find no daemon at the same time would both start one.
+# Two scripts that find no daemon at the same time would both start a daemon.
 exec 9>"$state/start.lock"
 flock -w 120 9 || die "another process has been starting Docker's daemon for two minutes"
 if answers; then exit 0; fi
@@ -34,7 +34,7 @@ if [ -d /run/systemd/system ]; then
   systemctl start docker </dev/null >&2
 else
   say "starting Docker's daemon (log: $log)"
-  # The daemon outlives us, so it must hold neither our lock nor a pipe that somebody reads to its end.
+  # The daemon outlives this script, so it must hold neither the lock nor a pipe that the caller reads to its end.
   (
     for fd in /proc/self/fd/*; do
       fd=${fd##*/}

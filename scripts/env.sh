@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by the other scripts: where things are, each one overridable from the environment.
+# Sourced by the other scripts: paths and settings. The environment overrides each of them.
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -7,11 +7,11 @@ export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$top/target}
 case $CARGO_TARGET_DIR in /*) ;; *) CARGO_TARGET_DIR=$top/$CARGO_TARGET_DIR ;; esac
 # The command that the tests run, in the profile that they are compiled with.
 tested=$CARGO_TARGET_DIR/tested
-# Tools that the checks install, and what fuzzing found: kept for other clones.
+# Tools that the checks install, and findings of the fuzzer: shared by all clones of this user.
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/runlog
 tools=$cache/tools
 
-# deploy/kafka builds this image; under any other name an image is used as it is, apache/kafka:4.3.0 for one.
+# deploy/kafka builds this image; an image with another name, such as apache/kafka:4.3.0, is used unchanged.
 kafka_image_ours=runlog/kafka:4.3.0
 export RUNLOG_KAFKA_IMAGE=${RUNLOG_KAFKA_IMAGE:-$kafka_image_ours}
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # fuzz.sh [SECONDS]   Fuzzes the readers of foreign bytes, and prints executions per second and edge coverage. schemas/fuzz
 # has records off the wire and in JSON; projector/fuzz has requests, and the files of credentials. The targets share the time.
-# TARGETS="jwt request" runs only these.
+# TARGETS="jwt request" runs only these two targets.
 #
-# The stable compiler instruments with the flags below; only the address sanitizer would need another one, and the code
-# under test has no `unsafe`. A finding is left in CRATE/fuzz/artifacts/ and becomes a test: of records in
+# The stable compiler instruments with the flags below; only the address sanitizer would need another compiler, and the
+# code under test has no `unsafe`. A finding is left in CRATE/fuzz/artifacts/ and becomes a test: of records in
 # schemas/tests/claims/hostile.rs, otherwise beside its parser.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
@@ -13,7 +13,7 @@ cd "$top"
 
 total=${1:-140}
 case $total in '' | *[!0-9]* | 0) echo "usage: $0 [SECONDS]" >&2; exit 2 ;; esac
-# The crate of each target, and where it begins: the records that the tests keep, and small files.
+# The crate of each target, and its seed inputs: the golden records, and small files.
 declare -A crates=([wire]=schemas [draft]=schemas [token_file]=projector [jwt]=projector [certificate]=projector
   [cursor]=projector [request]=projector)
 declare -A seeds=([wire]='schemas/golden/v*' [draft]='schemas/examples schemas/golden/v*')
@@ -39,7 +39,7 @@ done
 
 # Where scripts/rocksdb.sh puts the library that the targets of the projector are linked with.
 rocksdb=$(find "$top/.cargo/rocksdb" -name 'librocksdb.so.*' -printf '%h\n' -quit 2>/dev/null || true)
-# What is found on the way stays between runs, outside the clone.
+# The corpus is kept between runs, outside the clone.
 found=$cache/fuzz-corpus
 status=0
 for target in "${targets[@]}"; do

@@ -14,8 +14,8 @@ running() { [ "$(timeout 60 docker inspect -f '{{.State.Running}}' "$name" 2>/de
 taken() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 down() { timeout 60 docker rm -f -v "$name" >/dev/null 2>&1 || true; }
 
-# Clients outside the container reach it at the port that Docker maps, and the broker has to tell them that very port:
-# so the port is chosen first. Inside, the broker talks to itself on a listener of its own.
+# Clients outside the container connect to the port that Docker maps, and the broker must advertise the same port.
+# So the port is chosen first. Inside the container, the broker uses a listener of its own.
 start() {
   local address=127.0.0.1:$1
   timeout 120 docker run -d --name "$name" --label "org.runlog.bootstrap=$address" -p "$address:9092" \
@@ -34,7 +34,7 @@ start() {
     "$RUNLOG_KAFKA_IMAGE" >/dev/null
 }
 
-# Only what was logged since the container's last start counts: a restarted one has the same line from before.
+# Reads only the lines since the container's last start: a restarted container also has the line of its earlier start.
 wait_until_ready() {
   local since
   since=$(timeout 60 docker inspect -f '{{.State.StartedAt}}' "$name")
@@ -57,10 +57,10 @@ up() {
     for port in ${RUNLOG_KAFKA_PORT:-$(seq 9092 9111)}; do
       if taken "$port"; then continue; fi
       if start "$port"; then started=yes; break; fi
-      # Somebody else got the port in between; the container exists all the same.
+      # Another process has taken the port meanwhile. Docker has created the container anyway.
       down
     done
-    [ -n "$started" ] || die "no free port for the broker; RUNLOG_KAFKA_PORT names another"
+    [ -n "$started" ] || die "no free port for the broker; set RUNLOG_KAFKA_PORT to a free port"
   fi
   wait_until_ready
   echo "bootstrap=$(bootstrap)"

@@ -28,7 +28,7 @@ environment() {
   recipe=$({ echo "$version"; cat "$client/$2"; } | sha256sum | cut -c 1-16)
   folder=$cache/python-$1-$recipe
   mkdir -p "$cache"
-  # Two runs may come here at once. What a killed one left half made is not marked as ready.
+  # Two runs may get here at the same time. An environment that a killed run left incomplete is not marked as ready.
   exec 9>"$folder.lock"
   flock -w 600 9
   if [ ! -e "$folder/ready" ]; then

@@ -58,5 +58,5 @@ written="# Written by scripts/rocksdb.sh.
 [env]
 ROCKSDB_LIB_DIR = { value = \"$folder\", relative = true }
 RUNLOG_ROCKSDB_VERSION = \"$version\""
-# cargo compiles again what reads a changed file.
+# cargo recompiles the crates that read a changed file.
 if [ "$(cat "$config" 2>/dev/null)" != "$written" ]; then echo "$written" >"$config"; fi

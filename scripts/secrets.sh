@@ -21,7 +21,7 @@ mkdir -p "$secrets"
 # Two at a time would mix their certificates.
 exec 9>"$secrets/.lock"
 flock -w 60 9 || die "another run of $0 is in progress"
-# What is made lies here until it is whole.
+# The folder of incomplete files. A complete file is moved to its place.
 work=$(mktemp -d "$secrets/.work.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 changed=

@@ -19,7 +19,7 @@ missing=()
 
 at_least() { [ "$(printf '%s\n' "$1" "$2" | sort -V | head -n 1)" = "$1" ]; }
 
-# Asks for a package unless dpkg has it installed.
+# Adds a package to the missing packages, unless dpkg has installed it.
 need() {
   for package; do
     [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
@@ -33,7 +33,7 @@ need_build() {
   if [ "${ROCKSDB:-release}" != source ]; then has mvn || need maven; fi
 }
 
-# A Docker or a Python that came from elsewhere than Debian counts as well as Debian's own.
+# A Docker or a Python from another source than Debian counts too.
 need_test() {
   if ! has dockerd && ! timeout 20 docker info >/dev/null 2>&1; then
     need docker.io iptables
@@ -65,7 +65,7 @@ need_fronts() {
 need_page() {
   [ -x "${CHROMIUM:-/usr/bin/chromium}" ] || need chromium
   need fonts-inter fonts-noto-core
-  # A Node that came from elsewhere counts as well as Debian's own.
+  # A Node from another source than Debian counts too.
   has node || need nodejs
   has npm || need npm
 }
@@ -90,7 +90,7 @@ check_rust() {
 install_missing() {
   local become=()
   if [ "$(id -u)" -ne 0 ]; then
-    # sudo cannot ask for a password without a terminal: it then works without one or not at all.
+    # Without a terminal sudo cannot ask for a password: it then works without a password or fails.
     if has sudo && { [ -t 0 ] || sudo -n true 2>/dev/null; }; then
       become=(sudo)
     else
@@ -101,9 +101,9 @@ install_missing() {
   fi
   say "installing ${missing[*]}"
   local apt=("${become[@]}" env DEBIAN_FRONTEND=noninteractive timeout 1200 apt-get -q -o DPkg::Lock::Timeout=300)
-  # Its stdout is not ours: the last line there belongs to `make kafka-up`.
+  # Redirects its stdout: the last line of stdout belongs to `make kafka-up`.
   "${apt[@]}" update >&2
-  # Debian 13 has later JDKs only, which only the fresh lists tell.
+  # Debian 13 has only later JDKs. Only the updated package lists show that.
   if [ -z "$(apt-cache madison openjdk-17-jdk-headless 2>/dev/null)" ]; then
     missing=("${missing[@]/#openjdk-17-jdk-headless/default-jdk-headless}")
   fi

@@ -28,7 +28,7 @@ scripts/tools.sh cargo-nextest
 export PATH=$tools/bin:$PATH
 RUNLOG_SAMPLES=$(realpath -m "${RUNLOG_SAMPLES:-$top/../shared/data}")
 export RUNLOG_SAMPLES
-# Errors of tests say what failed; a backtrace of each hides it.
+# The errors of tests name the failure; backtraces would hide it.
 export RUST_LIB_BACKTRACE=${RUST_LIB_BACKTRACE:-0}
 
 # Tests start programs by these names. Removes the programs of earlier builds, which this build may not replace.
@@ -69,11 +69,12 @@ if [ "$mode" != fast ]; then
     exit 1
   fi
   deploy/runlog/build.sh "$(dirname "$RUNLOG_BIN")"
-  # Disks of tests that were killed.
+  # Unmounts the disks of killed tests.
   awk '$1 ~ /^runlog-test-/ { print substr($1, 13), $2 }' /proc/mounts | while read -r owner folder; do
     [ -d "/proc/$owner" ] || umount -l "$folder" || true
   done
-  # One broker for all tests that do not stop theirs. It exits when this script does, because then its stdin ends.
+  # One broker for all tests that do not stop their broker. It exits when this script exits, because then its stdin
+  # ends.
   coproc broker { LD_LIBRARY_PATH=$tested exec "$CARGO_TARGET_DIR/debug/test_process" shared-broker; }
   if ! read -r -t 180 RUNLOG_TEST_BROKER <&"${broker[0]}"; then
     say "the tests' broker does not start"
@@ -89,12 +90,12 @@ status=0
 timeout --foreground --kill-after=20 "$run_seconds" \
   cargo nextest run --locked --tests --profile "$profile" "$@" -- "${skip[@]}" </dev/null || status=$?
 
-# nextest runs no doctests. Some show what must not compile.
+# nextest runs no doctests. Some doctests show code that must not compile.
 doctests=$(mktemp)
 trap 'rm -f "$doctests"' EXIT
 timeout --foreground --kill-after=20 1800 cargo test --locked --doc --no-fail-fast </dev/null 2>&1 | tee "$doctests" || true
 
-# A run of named tests is judged by those tests. A whole run without a test on Kafka proves nothing.
+# A run of named tests is judged by these tests alone. A whole run without a test on Kafka fails.
 expected=()
 if [ "$mode" != fast ] && [ $# -eq 0 ]; then expected=(runlog-tests::kafka); fi
 python3 scripts/test_report.py "$report" "$status" "$doctests" "${expected[@]}"

@@ -18,7 +18,7 @@ prebuilt() {
   } </dev/null >&2
 }
 
-# nextest's own updater is left out: scripts/tools.txt pins the version.
+# Compiled without nextest's own updater, because scripts/tools.txt pins the version.
 declare -A flags=([cargo-deny]='' [cargo-nextest]='--no-default-features --features default-no-update')
 
 compile() {
@@ -33,7 +33,7 @@ compile() {
 }
 
 mkdir -p "$tools"
-# Two runs may come here at once.
+# Two runs may get here at the same time.
 exec 9>"$tools.lock"
 flock -w 2400 9 || die "another process has been installing tools into $tools for 40 minutes"
 for name; do

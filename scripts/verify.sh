@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The gate: checks, then all tests. Writes the id of HEAD to target/verified if everything passed on a clean tree.
-# `N passed, N failed` comes last but for the table of minutes.
+# Only the table of minutes follows the line `N passed, N failed`.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"

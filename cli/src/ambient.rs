@@ -1,4 +1,4 @@
-//! The clock and the random ids: what the command takes from its surroundings, and passes to all other code.
+//! The clock and random ids. Only this module reads them from the system; other code gets them as arguments.
 
 /// The clock: milliseconds since the Unix epoch.
 #[allow(clippy::disallowed_methods, reason = "the clock comes in here")]

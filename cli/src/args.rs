@@ -86,17 +86,18 @@ pub(crate) struct Global {
     /// Whether `--server` is on the command line, not only in the environment.
     #[arg(skip)]
     pub(crate) server_typed: bool,
-    /// File with the token that the server asks for, readable by its owner alone; the token itself may be in RUNLOG_TOKEN
+    /// File with the token for the server, which only its owner may read; RUNLOG_TOKEN may contain the token itself
     /// [default: no token]
     #[arg(long, help_heading = "Global options", global = true, env = "RUNLOG_TOKEN_FILE", value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// PEM file with the authorities that an https:// server's certificate is checked against [default: the system's]
+    /// PEM file with the certificate authorities to trust for an https:// server [default: the system's]
     #[arg(long, help_heading = "Global options", global = true, env = "RUNLOG_CA", value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
-    /// PEM file with the certificate that the server asks for, then the intermediate ones [default: none]
+    /// PEM file with this client's certificate, followed by its intermediate certificates [default: none]
     #[arg(long, help_heading = "Global options", global = true, env = "RUNLOG_CLIENT_CERT", value_name = "FILE")]
     pub(crate) client_cert: Option<PathBuf>,
-    /// PEM file with its private key, readable by its owner alone [default: the file of --client-cert]
+    /// PEM file with the private key of the client's certificate, which only its owner may read [default: the file of
+    /// --client-cert]
     #[arg(long, help_heading = "Global options", global = true, env = "RUNLOG_CLIENT_KEY", value_name = "FILE")]
     pub(crate) client_key: Option<PathBuf>,
     /// Allow connections with other machines without TLS: `serve` accepts unencrypted connections, and every other command
@@ -195,11 +196,11 @@ pub(crate) enum Command {
     /// Show what this credential allows
     #[command(name = "whoami", after_help = "Example:\n  runlog whoami")]
     WhoAmI(WhoAmI),
-    /// Rebuild the indices from the log in memory and compare them with the live ones
+    /// Rebuild the indices from the log in memory and compare them with the live indices
     #[command(after_help = "Examples:\n  runlog verify\n  runlog verify -v     # every index of every partition\n\n\
                             Exit codes: 0 equal; 1 not equal")]
     Verify(Verify),
-    /// Test whether a server keeps the journal's rules. Writes a run or more per rule; they cannot be removed
+    /// Test whether a server keeps the journal's rules. Writes at least one permanent run per rule
     #[command(
         after_help = "Examples:\n  runlog conformance --list\n  runlog conformance --server http://test-host:7070"
     )]

@@ -259,8 +259,8 @@ mod tests {
         });
         let client = Client::new(&format!("http://{address}"), &Security::default()).unwrap();
         for pause in pauses {
-            let asked = client.get::<serde_json::Value>(Target::new("/v1/runs"), Duration::from_secs(60)).await;
-            assert_eq!(asked.unwrap_err().kind(), ErrorKind::Usage, "{pause}");
+            let answer = client.get::<serde_json::Value>(Target::new("/v1/runs"), Duration::from_secs(60)).await;
+            assert_eq!(answer.unwrap_err().kind(), ErrorKind::Usage, "{pause}");
         }
         server.await.unwrap();
     }

@@ -214,12 +214,12 @@ impl Config {
     pub(crate) fn content(&self, given: Option<String>, default: Option<String>) -> Option<content::Config> {
         let Content { url, inline_bytes_max, deadline, options } = &self.content;
         let given = given.filter(|given| !given.is_empty());
-        let of = content::Config::new(given.or_else(|| url.clone()).or(default)?);
+        let defaults = content::Config::new(given.or_else(|| url.clone()).or(default)?);
         Some(content::Config {
             options: options.clone(),
-            inline_bytes_max: inline_bytes_max.unwrap_or(of.inline_bytes_max),
-            deadline: deadline.as_deref().and_then(|text| value::duration(text).ok()).unwrap_or(of.deadline),
-            ..of
+            inline_bytes_max: inline_bytes_max.unwrap_or(defaults.inline_bytes_max),
+            deadline: deadline.as_deref().and_then(|text| value::duration(text).ok()).unwrap_or(defaults.deadline),
+            ..defaults
         })
     }
 
@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_key_is_refused_by_name_with_its_place() {
+    fn an_unknown_key_is_refused_by_name_with_its_line_and_column() {
         for (text, name) in [(r#"{"sever": "x"}"#, "sever"), (r#"{"serve": {"port": 1}}"#, "port")] {
             let error = Config::parse(text).unwrap_err().to_string();
             assert!(error.contains(&format!("unknown field `{name}`")) && error.contains("line 1"), "{error}");

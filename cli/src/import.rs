@@ -39,7 +39,7 @@ mod tests;
 ///
 /// `run_prefix` is put before every run id unchanged, without a separator.
 ///
-/// A run that occurs twice with the same content is returned twice. The records of the second one are repeats.
+/// A run that occurs twice with the same content is returned twice. The records of the second copy are repeats.
 pub(crate) fn plan_files(
     format: Format,
     files: &[PathBuf],

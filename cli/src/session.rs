@@ -43,7 +43,7 @@ impl Session {
         }
     }
 
-    /// Checks that the server has all of `features`, before a request that an older server would understand as another one.
+    /// Checks that the server has all of `features`, before a request that an older server would misunderstand.
     ///
     /// Errors: `Usage` with the missing feature. The check has no effect.
     pub(crate) async fn needs(&self, features: &[Feature], wait: Duration) -> Result<(), Error> {

@@ -93,7 +93,7 @@ fn the_audit_reports_a_booking_that_the_journal_lacks() {
     assert_eq!((output.status.code(), &figures["proved"]), (Some(1), &false.into()), "{figures:#}");
     assert_eq!(figures["audit"]["lost"], 1);
     assert!(figures["differences"].to_string().contains("FORGED"), "{}", figures["differences"]);
-    assert!(data.join("log").exists(), "what was proved wrong is left to look at");
+    assert!(data.join("log").exists(), "the folder of a disproved demo is kept");
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule(
         "batch_takes_numbers",
         SECTION,
-        "a refused batch consumes one writer_seq per record, and each journal_seq that was the next one",
+        "a refused batch consumes one writer_seq per record, and each journal_seq that was the next number",
     )
     .test(|scenario, mut run| {
         let mut batch = run.batch(vec![turn("a"), turn("b")]);

@@ -69,7 +69,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule(
         "evidence_makes_room",
         "Judgement",
-        "the 17th result replaces the oldest one that does not say that the effect happened",
+        "the 17th result replaces the oldest result that does not say that the effect happened",
     )
     .test(|scenario, mut run| {
         let request_id = scenario.pending(&mut run)?;
@@ -185,13 +185,13 @@ pub(crate) const RULES: &[Rule] = &[
         },
     ),
     rule("adopt_names_evidence", "Judgement", "adopt with a revision must name the evidence")
-        .test(|scenario, run| names(scenario, run, "adopt")),
+        .test(|scenario, run| check_named_evidence(scenario, run, "adopt")),
     rule(
         "not_done_names_evidence",
         "Judgement",
         "not_done with a revision must name the evidence that the effect happened",
     )
-    .test(|scenario, run| names(scenario, run, "not_done")),
+    .test(|scenario, run| check_named_evidence(scenario, run, "not_done")),
     rule("decision_fenced", "Judgement", "a writer's own decision is applied only in the epoch of that writer").test(
         |scenario, mut run| {
             let request_id = scenario.pending(&mut run)?;
@@ -244,8 +244,8 @@ pub(crate) const RULES: &[Rule] = &[
         let target = || Target::run(&run.id).path("/effects").segment(&request_id).path("/resolution");
         let unsigned = json!({"decision": "give_up"}).to_string();
         scenario.post(target(), unsigned)?.expect_problem(400, "usage")?;
-        let body =
-            json!({"decision": "give_up", "revision": 1, "who": "conformance", "why": "nobody knows"}).to_string();
+        let body = json!({"decision": "give_up", "revision": 1, "who": "conformance", "why": "the outcome is unknown"})
+            .to_string();
         let decided =
             scenario.post(target(), body.clone())?.ok().and_then(Answer::expect_applied).needs("unclaimed_kind")?;
         let again = scenario.post(target(), body)?;
@@ -306,7 +306,7 @@ fn evidence(scenario: &mut Scenario<'_>, run: &mut Run, result: Value) -> Checke
 }
 
 /// Checks that a decision is refused if it does not name the evidence, and applied if it does.
-fn names(scenario: &mut Scenario<'_>, mut run: Run, decision: &str) -> Checked {
+fn check_named_evidence(scenario: &mut Scenario<'_>, mut run: Run, decision: &str) -> Checked {
     let request_id = scenario.pending(&mut run)?;
     decide(scenario, &mut run, &request_id, "not_done")?;
     let late = scenario.evidence(&mut run, completed(&request_id, &json!("done")))?;

@@ -14,7 +14,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule(
         "valid_time",
         SECTION,
-        "a fact holds from its valid time on; of several, the one with the latest valid time holds",
+        "a fact holds from its valid time on; of several facts, the fact with the latest valid time holds",
     )
     .test(|scenario, mut run| {
         let first = run.record(turn("m")).valid(20);

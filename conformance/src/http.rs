@@ -57,7 +57,7 @@ pub(crate) const RULES: &[Rule] = &[
             };
             let bad = [
                 Value::Null,
-                with("payload", json!({"type": "no payload of anybody's"})),
+                with("payload", json!({"type": "an unknown payload type"})),
                 with("payload", json!({"type": "conversation_turn", "message_id": 7})),
                 with("writer_seq", json!(-1)),
                 json!({"run_id": run.id, "record_id": "x"}),

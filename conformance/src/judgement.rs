@@ -31,7 +31,7 @@ pub(crate) const RULES: &[Rule] = &[
         let first = scenario.send(&mut run, &wrong)?.expect_refused("sequence").needs("sequence_next")?;
         scenario.send(&mut run, &wrong)?.expect_repeat(&first)
     }),
-    rule("repeat_consumes", SECTION, "a repeat consumes its writer_seq if that is the next one").test(
+    rule("repeat_consumes", SECTION, "a repeat consumes its writer_seq if that is the next number").test(
         |scenario, mut run| {
             let record = run.record(turn("a"));
             scenario.send(&mut run, &record)?.expect_applied()?;
@@ -115,11 +115,11 @@ pub(crate) const RULES: &[Rule] = &[
     rule(
         "refusal_consumes_journal_seq",
         SECTION,
-        "a record refused as conflict consumes its journal_seq if that is the next one",
+        "a record refused as conflict consumes its journal_seq if that is the next number",
     )
     .test(|scenario, mut run| {
         scenario.append(&mut run, turn("a"))?;
-        // The writer_seq is consumed already, the journal_seq is the next one.
+        // The writer_seq is consumed already, the journal_seq is the next number.
         let wrong = run.record(turn("b")).with("writer_seq", 1);
         scenario.send(&mut run, &wrong)?;
         run.writer_seq = 2;

@@ -1,4 +1,4 @@
-//! Lifecycles: a record that contradicts an end is refused, and an open state never returns to an earlier one.
+//! Lifecycles: a record that contradicts an end is refused, and an open state never returns to an earlier state.
 
 use super::{
     payloads::{
@@ -76,7 +76,7 @@ pub(crate) const RULES: &[Rule] = &[
             scenario.append(&mut run, terminal_result("e", "completed")).map(drop)
         },
     ),
-    rule("never_back", SECTION, "an open state never returns to an earlier one").test(|scenario, mut run| {
+    rule("never_back", SECTION, "an open state never returns to an earlier state").test(|scenario, mut run| {
         for status in ["pending", "approved", "pending"] {
             scenario.append(&mut run, proposal("p", status))?;
         }
@@ -145,7 +145,7 @@ pub(crate) const RULES: &[Rule] = &[
     ),
 ];
 
-/// Appends the payloads. The last one must be refused, all others applied.
+/// Appends the payloads. The last payload must be refused, all others applied.
 fn refuses(scenario: &mut Scenario<'_>, mut run: Run, payloads: Vec<Value>, reason: &str) -> Checked {
     let last = payloads.len() - 1;
     for (at, payload) in payloads.into_iter().enumerate() {

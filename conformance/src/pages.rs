@@ -14,7 +14,7 @@ const SECTION: &str = "Reads";
 pub(crate) const RULES: &[Rule] = &[
     rule("records_in_order", SECTION, "a timeline lists the applied records in log order, each with its numbers").test(
         |scenario, mut run| {
-            let turn_ids = turns(scenario, &mut run, 3)?;
+            let turn_ids = append_turns(scenario, &mut run, 3)?;
             let answer = scenario.query_run(&run, "/records", &[])?.ok()?;
             let turn_ids: Vec<&str> = turn_ids.iter().map(String::as_str).collect();
             answer.lists("/records", "record_id", &turn_ids)?;
@@ -29,9 +29,9 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     rule("records_paged", SECTION, "a timeline's cursor stays valid while records are appended: no gap, no repeat")
         .test(|scenario, mut run| {
-            let mut turn_ids = turns(scenario, &mut run, 5)?;
+            let mut turn_ids = append_turns(scenario, &mut run, 5)?;
             let mut page = scenario.query_run(&run, "/records", &[("limit", "2")])?.ok()?;
-            turn_ids.extend(turns(scenario, &mut run, 1)?);
+            turn_ids.extend(append_turns(scenario, &mut run, 1)?);
             let mut listed_ids: Vec<String> = Vec::new();
             for _ in 0..6 {
                 listed_ids.extend(ids(page.list("/records")?).into_iter().map(str::to_owned));
@@ -45,11 +45,11 @@ pub(crate) const RULES: &[Rule] = &[
         }),
     rule("records_newest_first", SECTION, "a timeline can be read newest first, page by page").test(
         |scenario, mut run| {
-            let turn_ids = turns(scenario, &mut run, 3)?;
+            let turn_ids = append_turns(scenario, &mut run, 3)?;
             let page = scenario.query_run(&run, "/records", &[("order", "desc"), ("limit", "2")])?.ok()?;
             page.lists("/records", "record_id", &[&turn_ids[2], &turn_ids[1]])?;
             let next = cursor(&page)?;
-            turns(scenario, &mut run, 1)?;
+            append_turns(scenario, &mut run, 1)?;
             let page =
                 scenario.query_run(&run, "/records", &[("order", "desc"), ("limit", "2"), ("cursor", &next)])?.ok()?;
             page.lists("/records", "record_id", &[&turn_ids[0]]).needs("records_paged")?;
@@ -62,10 +62,10 @@ pub(crate) const RULES: &[Rule] = &[
             scenario.append(&mut runs[at], turn("a"))?;
             check_is_listed(scenario, &runs[at])?;
         }
-        let page = listed(scenario, &runs[1], &[("limit", "2")])?;
+        let page = list_runs(scenario, &runs[1], &[("limit", "2")])?;
         page.lists("/runs", "run_id", &[&runs[0].id, &runs[1].id])?;
         let next = cursor(&page)?;
-        let page = listed(scenario, &runs[1], &[("limit", "2"), ("cursor", &next)])?;
+        let page = list_runs(scenario, &runs[1], &[("limit", "2"), ("cursor", &next)])?;
         page.lists("/runs", "run_id", &[&runs[2].id])?;
         page.has("/next_cursor", Value::Null)
     }),
@@ -75,9 +75,9 @@ pub(crate) const RULES: &[Rule] = &[
         check_is_listed(scenario, &open)?;
         scenario.append(&mut ended, lifecycle("failed"))?;
         check_is_listed(scenario, &ended)?;
-        listed(scenario, &ended, &[("status", "failed")])?.lists("/runs", "run_id", &[&ended.id])?;
-        listed(scenario, &ended, &[("status", "open")])?.lists("/runs", "run_id", &[&open.id])?;
-        listed(scenario, &ended, &[("status", "completed")])?.lists("/runs", "run_id", &[])
+        list_runs(scenario, &ended, &[("status", "failed")])?.lists("/runs", "run_id", &[&ended.id])?;
+        list_runs(scenario, &ended, &[("status", "open")])?.lists("/runs", "run_id", &[&open.id])?;
+        list_runs(scenario, &ended, &[("status", "completed")])?.lists("/runs", "run_id", &[])
     }),
     rule("recovery_paged", SECTION, "all pages of a recovery show the same state of the run").test(
         |scenario, mut run| {
@@ -110,7 +110,7 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     rule("tail_in_order", SECTION, "a tail sends a run's records in order, each with its cursor").test(
         |scenario, mut run| {
-            let turn_ids = turns(scenario, &mut run, 3)?;
+            let turn_ids = append_turns(scenario, &mut run, 3)?;
             let (answer, events) = tail(scenario, &run, "beginning")?;
             let lines: Vec<Value> = events.iter().map(|(_, line)| line.clone()).collect();
             answer.check(ids(&lines) == turn_ids, format!("events of {turn_ids:?}"))?;
@@ -121,10 +121,10 @@ pub(crate) const RULES: &[Rule] = &[
         },
     ),
     rule("tail_goes_on", SECTION, "a tail resumes after a cursor, without gap or repeat").test(|scenario, mut run| {
-        let turn_ids = turns(scenario, &mut run, 3)?;
+        let turn_ids = append_turns(scenario, &mut run, 3)?;
         let (answer, events) = tail(scenario, &run, "beginning")?;
         let Some((cursor, _)) = events.get(1) else { return Err(answer.failure("three events")) };
-        let more = turns(scenario, &mut run, 2)?;
+        let more = append_turns(scenario, &mut run, 2)?;
         let (answer, events) = tail(scenario, &run, cursor)?;
         let lines: Vec<Value> = events.into_iter().map(|(_, line)| line).collect();
         let expected = [&turn_ids[2..], &more[..]].concat();
@@ -147,8 +147,8 @@ pub(crate) const RULES: &[Rule] = &[
     }),
     rule("cursors_refused", SECTION, "a cursor of another query is refused").test(|scenario, _| {
         let (mut one, mut other) = (scenario.run(), scenario.run());
-        turns(scenario, &mut one, 2)?;
-        turns(scenario, &mut other, 2)?;
+        append_turns(scenario, &mut one, 2)?;
+        append_turns(scenario, &mut other, 2)?;
         let page = scenario.query_run(&one, "/records", &[("limit", "1")])?.ok()?;
         let next = cursor(&page)?;
         scenario.query_run(&other, "/records", &[("cursor", &next)])?.expect_problem(400, "usage")?;
@@ -157,7 +157,7 @@ pub(crate) const RULES: &[Rule] = &[
 ];
 
 /// Appends turns and returns their ids.
-fn turns(scenario: &mut Scenario<'_>, run: &mut Run, count: u32) -> Checked<Vec<String>> {
+fn append_turns(scenario: &mut Scenario<'_>, run: &mut Run, count: u32) -> Checked<Vec<String>> {
     (0..count).map(|number| scenario.append(run, turn(&number.to_string()))).collect()
 }
 
@@ -169,7 +169,7 @@ fn cursor(page: &Answer) -> Checked<String> {
     page.value_at("/next_cursor").as_str().map(str::to_owned).ok_or_else(|| page.failure("a next_cursor"))
 }
 
-fn listed(scenario: &mut Scenario<'_>, run: &Run, query: &[(&str, &str)]) -> Checked<Answer> {
+fn list_runs(scenario: &mut Scenario<'_>, run: &Run, query: &[(&str, &str)]) -> Checked<Answer> {
     let (partition, offset) = run.last.unwrap_or_default();
     let mut target = Target::new("/v1/runs").with("prefix", scenario.prefix());
     for (name, value) in query {

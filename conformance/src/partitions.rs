@@ -60,7 +60,7 @@ pub(crate) const RULES: &[Rule] = &[
     partition_rule(
         "retention_furthest",
         SECTION,
-        "if several horizons drop a payload, the answer names the one with the latest time",
+        "if several horizons drop a payload, the answer names the horizon with the latest time",
     )
     .test(|scenario, mut run| {
         scenario.append(&mut run, proposal("p", "pending"))?;

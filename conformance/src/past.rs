@@ -11,7 +11,7 @@ use serde_json::json;
 const SECTION: &str = "Reads";
 
 pub(crate) const RULES: &[Rule] = &[
-    rule("lookup_as_of", SECTION, "a lookup as of a position includes the record at that position and no later one")
+    rule("lookup_as_of", SECTION, "a lookup as of a position includes the record at that position and no later record")
         .test(|scenario, run| {
             let (run, request_id, places) = call(scenario, run)?;
             for (place, status) in places.iter().zip(["pending", "completed"]) {
@@ -23,7 +23,12 @@ pub(crate) const RULES: &[Rule] = &[
             }
             Ok(())
         }),
-    rule("recovery_as_of", SECTION, "a recovery as of a position does too").test(|scenario, run| {
+    rule(
+        "recovery_as_of",
+        SECTION,
+        "a recovery as of a position includes the record at that position and no later record",
+    )
+    .test(|scenario, run| {
         let (run, _, places) = call(scenario, run)?;
         for (place, (pending, next)) in places.iter().zip([(1, 3), (0, 4)]) {
             let answer = scenario.query_run(&run, "/recovery", &[("as_of", place)])?.ok()?;
@@ -32,20 +37,27 @@ pub(crate) const RULES: &[Rule] = &[
         }
         Ok(())
     }),
-    rule("checkpoint_as_of", SECTION, "the latest checkpoint as of a position does too").test(|scenario, mut run| {
-        scenario.append(&mut run, turn("a"))?;
-        let mut places = Vec::new();
-        for (id, covers) in [("first", 0), ("second", 1)] {
-            let record = run.record(checkpoint(id, covers, &[message(id)]));
-            places.push((scenario.send(&mut run, &record)?.expect_applied()?.position_text(), id));
-        }
-        for (place, id) in places {
-            let answer = scenario.query_run(&run, "/checkpoints/latest", &[("as_of", &place)])?.ok()?;
-            answer.has("/checkpoint_id", id)?;
-        }
-        Ok(())
-    }),
-    rule("records_as_of", SECTION, "a timeline as of a position does too").test(|scenario, run| {
+    rule("checkpoint_as_of", SECTION, "the latest checkpoint as of a position is at that position or earlier").test(
+        |scenario, mut run| {
+            scenario.append(&mut run, turn("a"))?;
+            let mut places = Vec::new();
+            for (id, covers) in [("first", 0), ("second", 1)] {
+                let record = run.record(checkpoint(id, covers, &[message(id)]));
+                places.push((scenario.send(&mut run, &record)?.expect_applied()?.position_text(), id));
+            }
+            for (place, id) in places {
+                let answer = scenario.query_run(&run, "/checkpoints/latest", &[("as_of", &place)])?.ok()?;
+                answer.has("/checkpoint_id", id)?;
+            }
+            Ok(())
+        },
+    ),
+    rule(
+        "records_as_of",
+        SECTION,
+        "a timeline as of a position includes the record at that position and no later record",
+    )
+    .test(|scenario, run| {
         let (run, _, [at_request, _]) = call(scenario, run)?;
         let answer = scenario.query_run(&run, "/records", &[("as_of", &at_request)])?.ok()?;
         answer.lists("/records", "payload_type", &["conversation_turn", "tool_call_requested"])

@@ -326,7 +326,7 @@ impl Answer {
         Ok(self)
     }
 
-    /// Checks that the record repeats an earlier one and got the reason and position of `first`.
+    /// Checks that the record repeats an earlier record and got the reason and position of `first`.
     pub(crate) fn expect_repeat(&self, first: &Self) -> Checked {
         let is_repeat = self.value_at("/outcome") == "repeat"
             && self.value_at("/reason") == first.value_at("/reason")

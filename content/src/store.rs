@@ -173,7 +173,7 @@ impl Store {
             return Ok(content);
         }
         let why = format!("its {} bytes hash to {}", actual.bytes, actual.sha256);
-        Err(self.error(Kind::Corrupt, reference, "is not what was stored").because(why))
+        Err(self.error(Kind::Corrupt, reference, "differs from the stored content").because(why))
     }
 
     /// Reads the object. Checks its length, not its hash.
@@ -221,7 +221,7 @@ impl Store {
         let content = self.download(&reference).await?;
         stored
             .open(&content)
-            .map_err(|error| self.error(Kind::Corrupt, &reference, "is not what was stored").because(error))
+            .map_err(|error| self.error(Kind::Corrupt, &reference, "differs from the stored content").because(error))
     }
 
     /// `sha256/ab/abcd…`: the first two digits name a folder, so that no folder holds all objects.
@@ -265,7 +265,8 @@ impl Store {
     }
 
     fn other_length(&self, reference: &Reference, length: u64) -> Error {
-        self.error(Kind::Corrupt, reference, "is not what was stored").because(format!("it has {length} bytes"))
+        self.error(Kind::Corrupt, reference, "differs from the stored content")
+            .because(format!("it has {length} bytes"))
     }
 
     fn error(&self, kind: Kind, reference: &Reference, what: &str) -> Error {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the image of a real Kafka broker from Maven's jars and this machine's own files, because an image registry
-# is not reachable everywhere. Does nothing if the image exists and was built by this very recipe.
+# is not reachable everywhere. Does nothing if the image exists and was built by the current version of this script.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/../../scripts/env.sh"

@@ -20,7 +20,7 @@ trap 'rm -rf "$stage"' EXIT
 mkdir -p "$stage"/root/{bin,etc} "$stage"/owned/{data,tmp}
 cp "$folder"/* "$stage/root/bin/"
 "$top/scripts/copy-libraries.sh" "$stage/root" "$stage/root/bin/runlog"
-# To verify other servers' certificates by, where this machine has them.
+# The certificate authorities for connections to other servers, if this machine has them.
 if [ -e /etc/ssl/certs/ca-certificates.crt ]; then
   mkdir -p "$stage/root/etc/ssl/certs"
   cp -L /etc/ssl/certs/ca-certificates.crt "$stage/root/etc/ssl/certs/"

@@ -40,10 +40,10 @@ pub const VALUE_BYTES_MAX: usize = 1 << 20;
 /// The largest sum of an entry's key, header names and header values, bytes.
 pub const LABEL_BYTES_MAX: usize = 64 << 10;
 
-/// The most entries in one batch.
+/// The maximum number of entries in one batch.
 pub const BATCH_ENTRIES_MAX: usize = 10_000;
 
-/// The most bytes in one batch, keys and headers included.
+/// The maximum number of bytes in one batch, keys and headers included.
 pub const BATCH_BYTES_MAX: usize = 16 << 20;
 
 /// Byte limit of one [`Reader::poll`]. The record that reaches the limit is the last one of that call.

@@ -59,7 +59,7 @@ pub fn replaceable(path: &Path) -> io::Result<Option<PathBuf>> {
     let absolute = std::path::absolute(path)?;
     for start in [absolute.parent().unwrap_or(&absolute), absolute.as_path()] {
         let canonical = match fs::canonicalize(start) {
-            // A file without a name any more cannot be replaced.
+            // An unlinked file cannot be replaced.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             canonical => canonical?,
         };

@@ -83,7 +83,7 @@ impl Blocking {
     pub fn wait<F: Future>(&self, future: F) -> F::Output {
         match &self.inner.runtime {
             Some(runtime) => wait(runtime, pin!(future)),
-            // Only `drop` takes it.
+            // Only `drop` empties it.
             None => unreachable!("the journal's threads end with its last clone"),
         }
     }

@@ -218,8 +218,8 @@ impl WritebackJournal {
         wrote
     }
 
-    /// The records that commit a transaction. One that was staged in an earlier epoch is ended there and staged again in this
-    /// one; these two records are in no list, because it is the same transaction.
+    /// The records that commit a transaction. A transaction that was staged in an earlier epoch is ended there and
+    /// staged again in this epoch; these two records are in no list, because it is the same transaction.
     fn commits(&self, txn: TxnId, pending: &Pending) -> Result<Vec<JournalRecord>, Error> {
         let committed = self.draft_listed(convert::committed(txn, &types::rfc3339((self.clock)())))?;
         if !pending.earlier {

@@ -34,7 +34,7 @@ async fn until_known<T, F: Future<Output = Result<T, Error>>>(write: impl Fn() -
     outcome(Box::pin(write()).await, unknown)
 }
 
-/// The outcome after the last attempt. If an earlier one is unknown, a failure to find out leaves it unknown.
+/// The outcome after the last attempt. If an earlier outcome is unknown, a failure to find out leaves it unknown.
 fn outcome<T>(done: Result<T, Error>, unknown: Option<Error>) -> Result<T, Error> {
     done.map_err(|error| match unknown {
         Some(unknown) if !taken_over(&error) && error.kind() != ErrorKind::Conflict => unknown,

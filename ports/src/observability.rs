@@ -118,8 +118,8 @@ impl Store {
     /// Calls `callback` with each later change that this store makes to a relation: after the write, once per change, in log
     /// order, on a thread of its own. Returns the number that unregisters it.
     ///
-    /// It never delays a write. Up to `capacity` changes (at least one) wait for a slow callback; further ones are dropped and
-    /// counted in [`Change::missed`]. A callback that panics is called again with the next change.
+    /// It never delays a write. Up to `capacity` changes (at least one) wait for a slow callback; further changes are
+    /// dropped and counted in [`Change::missed`]. A callback that panics is called again with the next change.
     ///
     /// Errors: the system cannot start a thread.
     pub fn register_callback(

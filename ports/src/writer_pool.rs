@@ -4,7 +4,7 @@ use runlog_producer::{Error, Runlog, Writer, answer::ErrorKind, id::RunId};
 use std::{collections::BTreeMap, sync::Arc};
 use tokio::sync::{Mutex, OnceCell};
 
-/// The most writers that are kept open. The least recently used idle one is evicted.
+/// The maximum number of writers that are kept open. The least recently used idle writer is evicted.
 const OPEN_MAX: usize = 1024;
 
 /// Writers by run. The first write of a run claims it for this process. After another process has taken it over, writes fail as

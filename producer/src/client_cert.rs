@@ -43,7 +43,7 @@ impl ResolvesClientCert for ClientCert {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match read {
             Ok(now) => *last = Arc::new(now),
-            Err(error) => tracing::warn!("the client certificate of before is used: {error}"),
+            Err(error) => tracing::warn!("the previous client certificate stays in use: {error}"),
         }
         Some(Arc::clone(&last))
     }

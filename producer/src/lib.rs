@@ -10,7 +10,7 @@
 //! An acknowledged append is in the log. Whether it was *applied* is decided by the projector. The gate ([`Tool::once`])
 //! therefore reads its intent back before the effect runs, together with the run's current writer: a process that lost the
 //! run while it was paused learns it there, even though its intent was applied. A pause between that read-back and the
-//! effect itself cannot be fenced by a journal; receivers that take an idempotency key close that gap.
+//! effect itself cannot be fenced by a journal; receivers that accept an idempotency key close that gap.
 //!
 //! A failed, unknown or cancelled append stops the handle until [`Run::reopen`]. Results of effects that ended in the meantime
 //! are held, and are appended before anything else: as the calls' results, or, if another process has the run, as evidence.
@@ -19,12 +19,12 @@
 //!
 //! ```text
 //!   connection                      Runlog: opens and reads runs
-//!   run   tool_call   writer  read  what an agent uses: Run, Tool (the gate), Writer (records of another protocol)
+//!   run   tool_call   writer  read  the agent's interface: Run, Tool (the gate), Writer (records of another protocol)
 //!   session                         one operation at a time
 //!     open  reopen  state             claim a run, continue after a failed append, settle what earlier operations left
 //!     appender  intents  checkpoint   number and send, several intents together, build on the last checkpoint
 //!     in_flight  shared  client       calls in flight, the state that they share with operations, outcomes
-//!     claim  numbering  outcome       who writes, the next numbers, what was applied
+//!     claim  numbering  outcome       the run's writer, the next numbers, the outcomes of records
 //!     outbox  unjudged  replay        results to be recorded or judged, which recorded call answers a call
 //!   transport                       http, kafka, local
 //!   config  redact  metrics  security  client_cert  http_sender  error

@@ -32,8 +32,12 @@ pub struct Tls {
 impl Tls {
     /// Uses the files that `RUNLOG_CA`, `RUNLOG_CLIENT_CERT` and `RUNLOG_CLIENT_KEY` name.
     pub fn from_env() -> Self {
-        let of = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        Self { ca: of("RUNLOG_CA"), client_cert: of("RUNLOG_CLIENT_CERT"), client_key: of("RUNLOG_CLIENT_KEY") }
+        let path_from = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        Self {
+            ca: path_from("RUNLOG_CA"),
+            client_cert: path_from("RUNLOG_CLIENT_CERT"),
+            client_key: path_from("RUNLOG_CLIENT_KEY"),
+        }
     }
 
     /// Errors: `Usage` for an unusable file.
@@ -112,13 +116,13 @@ impl Security {
     pub fn client(&self, server: &str) -> Result<ClientBuilder, Error> {
         // The error must not repeat credentials.
         let shown = if server.contains('@') { String::new() } else { format!(" {server:?}") };
-        let refused = |why: String| usage(format!("invalid server URL{shown}: {why}"));
-        let url = Url::parse(server).map_err(|error| refused(error.to_string()))?;
+        let refusal = |why: String| usage(format!("invalid server URL{shown}: {why}"));
+        let url = Url::parse(server).map_err(|error| refusal(error.to_string()))?;
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(refused("it must start with https:// or http://".to_owned()));
+            return Err(refusal("it must start with https:// or http://".to_owned()));
         }
         if url.query().is_some() || url.fragment().is_some() {
-            return Err(refused("it must have no query and no fragment".to_owned()));
+            return Err(refusal("it must have no query and no fragment".to_owned()));
         }
         if !url.username().is_empty() || url.password().is_some() {
             let why = "credentials do not belong in a URL: name a file with --token-file or RUNLOG_TOKEN_FILE";
@@ -222,7 +226,7 @@ fn explained(error: &rustls::Error) -> String {
 mod tests {
     use super::*;
 
-    fn refused(server: &str, security: &Security) -> String {
+    fn refusal(server: &str, security: &Security) -> String {
         security.client(server).map_or_else(|error| error.to_string(), |_| String::new())
     }
 
@@ -231,18 +235,18 @@ mod tests {
         let token = Some(Token::new("secret").unwrap());
         let mut security = Security { token, ..Security::default() };
         for server in ["http://127.0.0.1:1", "http://[::1]:1", "http://localhost", "http://a.LOCALHOST.:1/x"] {
-            assert_eq!(refused(server, &security), "", "{server}");
+            assert_eq!(refusal(server, &security), "", "{server}");
         }
         for server in ["http://h", "http://10.0.0.1:7070", "http://localhost.example", "http://127.0.0.1.example"] {
-            let error = refused(server, &security);
+            let error = refusal(server, &security);
             assert!(
                 error.contains("https://") && error.contains("--insecure-no-tls") && !error.contains("secret"),
                 "{error}"
             );
-            assert_eq!(refused(server, &Security::default()), "", "without a token: {server}");
+            assert_eq!(refusal(server, &Security::default()), "", "without a token: {server}");
         }
         security.insecure_no_tls = true;
-        assert_eq!(refused("http://h", &security), "");
+        assert_eq!(refusal("http://h", &security), "");
     }
 
     #[test]
@@ -258,7 +262,7 @@ mod tests {
             "ftp://me:hunter2@h",
             "http://me:hunter2@",
         ] {
-            let error = refused(url, &Security::default());
+            let error = refusal(url, &Security::default());
             assert!(error.contains("invalid server URL") && !error.contains("hunter2"), "{url}: {error}");
         }
     }
@@ -273,7 +277,7 @@ mod tests {
             Tls { ca: Some("/nowhere".into()), ..Tls::default() },
         ] {
             let named = tls.ca.clone().or(tls.client_key.clone()).unwrap();
-            let error = refused("https://h", &Security { tls, ..Security::default() });
+            let error = refusal("https://h", &Security { tls, ..Security::default() });
             // Without system authorities the error is about them instead.
             assert!(error.contains(named.to_str().unwrap()) || error.contains("--ca"), "{error}");
         }

@@ -43,8 +43,8 @@ impl Token {
     ///
     /// Errors: as [`Token::new`] and [`Token::from_file`].
     pub fn from_env() -> Result<Option<Self>, Error> {
-        let of = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-        match (of("RUNLOG_TOKEN"), of("RUNLOG_TOKEN_FILE")) {
+        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        match (variable("RUNLOG_TOKEN"), variable("RUNLOG_TOKEN_FILE")) {
             (Some(token), _) => Self::new(&token).map(Some),
             (None, Some(file)) => Self::from_file(file.as_ref()).map(Some),
             (None, None) => Ok(None),
@@ -80,7 +80,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_token_is_read_from_a_file_that_nobody_else_can_read_and_never_shown() {
+    fn a_token_is_read_from_a_private_file_and_never_shown() {
         use std::os::unix::fs::PermissionsExt as _;
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), "runlog_secret\n").unwrap();

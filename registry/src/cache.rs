@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_not_finished_is_not_the_file() {
+    fn an_unfinished_file_does_not_replace_the_cache() {
         let folder = tempfile::tempdir().unwrap();
         let mut first = cache(folder.path());
         first.schemas.insert(1, "\"int\"".to_owned());

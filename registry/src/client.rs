@@ -21,7 +21,7 @@ use serde::{
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-/// The most attempts at a request.
+/// The maximum number of attempts at a request.
 const ATTEMPTS_MAX: u32 = 4;
 /// The pause before the second attempt; it doubles with each attempt.
 const BACKOFF: Duration = Duration::from_millis(100);
@@ -203,7 +203,7 @@ impl Client {
     }
 }
 
-/// Returns the innermost cause. The outer ones repeat the URL.
+/// Returns the innermost cause. The outer causes repeat the URL.
 fn cause(error: &reqwest::Error) -> String {
     if error.is_timeout() {
         return "gave no answer in time".to_owned();

@@ -92,7 +92,7 @@ impl Config {
         })
     }
 
-    /// Whether the registry is asked over TLS.
+    /// Whether requests to the registry use TLS.
     pub fn is_encrypted(&self) -> bool {
         self.url.scheme() == "https"
     }

@@ -128,7 +128,7 @@ async fn cached_answers_stay_valid_without_the_registry() {
     let (stub, folder) = (Stub::start(), tempfile::tempdir().unwrap());
     let first = registry(&stub.url, folder.path());
     let id = first.register(schema::lowest()).await.unwrap();
-    // The same schema as somebody else wrote it.
+    // The same schema as another client wrote it.
     let reworded = JOURNAL_RECORD.replacen("One record of a Runlog journal", "A record", 1);
     let other = stub.add(&reworded);
     assert!(id != other && first.resolve(other).await.is_ok());

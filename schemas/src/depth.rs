@@ -22,7 +22,7 @@ pub struct TooDeep {
     pub member: String,
     /// The member's number of levels.
     pub levels: usize,
-    /// The largest number of levels at this place.
+    /// The largest number of levels that this member may have.
     pub max: usize,
 }
 

@@ -16,7 +16,7 @@
 //! ```
 //! # use runlog_schemas::{answer::Position, id::{Offset, PartitionId}};
 //! let (partition, offset) = (PartitionId::from(3), Offset::from(7));
-//! let place = Position { topic: "runlog.journal".into(), partition, offset, index: 0, log: None };
+//! let position = Position { topic: "runlog.journal".into(), partition, offset, index: 0, log: None };
 //! ```
 //!
 //! Exchanged values do not compile, such as partition and offset of a position:
@@ -24,7 +24,7 @@
 //! ```compile_fail,E0308
 //! # use runlog_schemas::{answer::Position, id::{Offset, PartitionId}};
 //! let (offset, partition) = (PartitionId::from(3), Offset::from(7));
-//! let place = Position { topic: "runlog.journal".into(), partition, offset, index: 0, log: None };
+//! let position = Position { topic: "runlog.journal".into(), partition, offset, index: 0, log: None };
 //! ```
 //!
 //! or an offset compared with a run's own number:

@@ -85,7 +85,7 @@ pub fn value(text: &str) -> Result<Value, serde_json::Error> {
     })
 }
 
-/// Checks a JSON text for what [`value`] refuses, without memory for its values.
+/// Refuses the same texts as [`value`], without memory for their values.
 pub fn check_value(text: &str) -> Result<(), serde_json::Error> {
     check_plain(text).or_else(|error| match without_lone_surrogates(text) {
         Some(replaced) => check_plain(&replaced),

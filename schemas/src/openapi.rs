@@ -63,7 +63,7 @@ named! {
             the others.";
         number(about, Self::MAX.get())
     };
-    Offset as "Offset" = number("A record's place in its partition: growing, gaps allowed.", Self::MAX.get());
+    Offset as "Offset" = number("A record's position in its partition: increasing, with gaps allowed.", Self::MAX.get());
     PartitionId as "Partition" = number("A partition, from 0.", Self::MAX.get().into());
     Sha256 as "Sha256" = {
         json_schema!({ "type": "string", "description": "A SHA-256, lower-case hexadecimal.", "pattern": "^[0-9a-f]{64}$" })

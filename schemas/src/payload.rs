@@ -36,7 +36,7 @@ pub use payload_type::PayloadType;
 pub struct RunLifecycle {
     /// The status. A status other than these four is kept and has no effect.
     pub status: String,
-    /// Why.
+    /// The reason.
     #[serde(default)]
     pub reason: String,
 }
@@ -177,9 +177,9 @@ pub struct EffectResolution {
     /// With `done`: the result.
     #[serde(default, deserialize_with = "json::present", skip_serializing_if = "Option::is_none")]
     pub result: Option<Json>,
-    /// Who decided.
+    /// The author of the decision.
     pub who: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 datum!(EffectResolution { request_record_id, decision, result, who, why });
@@ -196,9 +196,9 @@ impl EffectResolution {
 pub struct Skip {
     /// The voided record's offset.
     pub offset: Offset,
-    /// Who decided.
+    /// The author of the decision.
     pub who: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 datum!(Skip { offset, who, why });

@@ -18,8 +18,9 @@ pub const JOURNAL_RECORD: &str = include_str!("../avsc/v1/JournalRecord.avsc");
 /// Version 2, `schemas/avsc/v2/JournalRecord.avsc`: decisions with the state on which they are based.
 pub const JOURNAL_RECORD_V2: &str = include_str!("../avsc/v2/JournalRecord.avsc");
 
-/// Version 3, `schemas/avsc/v3/JournalRecord.avsc`, not released: attempts and decisions with a basis, requests that state
-/// what must be decided before they start and whether they are safe to repeat, claims that one handle makes.
+/// Version 3, `schemas/avsc/v3/JournalRecord.avsc`, not released: attempts and decisions with a basis, requests that
+/// state which calls must be decided before they start and whether they are safe to repeat, claims that one handle
+/// makes.
 pub const JOURNAL_RECORD_V3: &str = include_str!("../avsc/v3/JournalRecord.avsc");
 
 /// The released versions, as `avsc/RELEASED` lists them.

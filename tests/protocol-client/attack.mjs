@@ -159,7 +159,7 @@ while (!ended && Date.now() - begin < END_AFTER) {
 if (!ended) violation("the run did not end");
 const endedAfter = Date.now() - begin;
 
-// Sometimes one more agent at the ended run, and the others go on for a while.
+// Sometimes starts one more agent on the ended run; the other agents continue for a while.
 if (roll() < 0.5) start();
 const patience = Date.now() + 15000;
 while ((proxy.late || living().length) && Date.now() < patience) await sleep(100);

@@ -11,7 +11,7 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 
-/** The process must start nothing more: another one has the run, or nobody knows whether an effect happened. */
+/** The process must start nothing more: another process has the run, or it is unknown whether an effect happened. */
 export class Stopped extends Error {}
 /** An effect throws it if it is certain that it did not happen. */
 export class NotDone extends Error {}
@@ -27,7 +27,7 @@ export class Problem extends Error {
     this.reason = body.reason;
   }
 }
-/** No answer, or one that leaves open what happened. The same request may be sent again. */
+/** No answer, or an answer that leaves the outcome unknown. The same request may be sent again. */
 class Unknown extends Error {}
 
 const UNKNOWN_KINDS = ["stale", "unavailable", "partition_stopped", "internal", "overloaded"];
@@ -81,7 +81,7 @@ export class Run {
     throw new Problem(answer);
   }
 
-  /** The same request again until there is an answer that says what happened. `complete` tells whether it is one. */
+  /** Repeats a request until an answer shows the outcome. `complete` decides whether an answer does. */
   async ask(method, path, body, complete = () => true) {
     const end = Date.now() + this.patience;
     for (let turn = 0; ; turn++) {
@@ -143,7 +143,7 @@ export class Run {
     return { ended: recovery.status !== "open", status: recovery.status, checkpoint: recovery.checkpoint };
   }
 
-  /** What the run is to resume from; all its pages. */
+  /** The state from which the run resumes; all its pages. */
   async recover() {
     const all = await this.get("/recovery?full=true");
     for (let cursor = all.next_cursor; cursor; ) {
@@ -167,7 +167,7 @@ export class Run {
     }
   }
 
-  /** Stores messages and state. A checkpoint that is refused is no loss: the run continues from the one before. */
+  /** Stores messages and state. A checkpoint that is refused is no loss: the run continues from the previous checkpoint. */
   async checkpoint(messages, state) {
     // The whole list, without a base: a base needs a hash over Avro bytes.
     const { next_journal_seq, ...run } = await this.get("");

@@ -19,7 +19,7 @@ HEADER_BYTES = 10
 
 
 def named(schema, names):
-    """All named schemas below a raw one, by full name."""
+    """Collects the named schemas in a raw schema, by full name."""
     if isinstance(schema, list):
         for branch in schema:
             named(branch, names)
@@ -51,7 +51,7 @@ def plain(schema, value, names):
         return {key: plain(schema["values"], item, names) for key, item in value.items()}
     if kind in ("bytes", "fixed"):
         return value.hex()
-    # As their bits: two languages print the same number differently.
+    # Printed as bits, because two languages print the same number differently.
     if kind == "double":
         return "double:" + struct.pack(">d", value).hex()
     if kind == "float":

@@ -77,7 +77,7 @@ class Broker:
 
 
 def replace(path, text):
-    """Replaces a file in one step, readable by its owner alone."""
+    """Replaces a file in one step. Only its owner may read it."""
     beside = path.with_name(path.name + ".new")
     beside.write_text(text)
     beside.chmod(0o600)

@@ -8,7 +8,7 @@ import schemathesis
 # How long the server may wait, milliseconds: the log never reaches most of the requested positions.
 DEADLINE = 100
 
-# The journal's partitions: most of the requested ones would not exist.
+# The journal's partitions: most of the requested partitions would not exist.
 PARTITIONS = 4
 PLACE = re.compile("((?:at-least=)?)([0-9]+):([0-9:]+)")
 
@@ -43,7 +43,8 @@ def before_call(context, case, kwargs):
         if place:
             query[name] = f"{place[1]}{int(place[2]) % PARTITIONS}:{place[3]}"
             query.setdefault("deadline_ms", DEADLINE)
-    # Changes only deadlines that are too long: a valid value beside an invalid one makes schemathesis doubt a refusal.
+    # Changes only deadlines that are too long: a valid value beside an invalid value makes schemathesis doubt a
+    # refusal.
     asked = str(query.get("deadline_ms", ""))
     if asked.isdigit() and DEADLINE < int(asked) < 1 << 64:
         query["deadline_ms"] = DEADLINE

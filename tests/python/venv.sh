@@ -8,7 +8,7 @@ recipe=$({ echo "$version"; cat "$here/requirements.txt"; } | sha256sum | cut -c
 folder=${XDG_CACHE_HOME:-$HOME/.cache}/runlog/python-$recipe
 mkdir -p "$(dirname "$folder")"
 
-# Two test runs may come here at once. What a killed one left half made is not marked as ready.
+# Two test runs may get here at the same time. An environment that a killed run left incomplete is not marked as ready.
 exec 9>"$folder.lock"
 flock -w 600 9
 if [ ! -e "$folder/ready" ]; then

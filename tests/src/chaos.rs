@@ -8,7 +8,7 @@
 //!                 story, probe     records lost       indices equal the log
 //! ```
 //!
-//! Tests of each combination; the nightly ones are longer forms or rarer faults.
+//! The tests of each combination. Nightly tests are longer, or have rarer faults.
 //!
 //! | fault | agents | local log | Kafka | three brokers |
 //! |---|---|---|---|---|

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-/// The violations of `schema` in `value`, each with its JSON pointer. A member that no schema names is a violation, unless the
-/// schema allows additional ones.
+/// The violations of `schema` in `value`, each with its JSON pointer. A member that no schema names is a violation,
+/// unless the schema allows additional members.
 pub fn violations(document: &Value, schema: &Value, value: &Value) -> Vec<String> {
     let mut violations = Vec::new();
     check(document, schema, value, "", &mut violations);

@@ -25,7 +25,8 @@ use uuid::Uuid;
 
 use crate::{certificates::Pair, programs::output, tcp_proxy::TcpProxy};
 
-/// The image that the repository builds; `RUNLOG_KAFKA_IMAGE` names another one of the same environment contract.
+/// The image that the repository builds; `RUNLOG_KAFKA_IMAGE` names another image, which must accept the same
+/// environment variables.
 const IMAGE: &str = "runlog/kafka:4.3.0";
 
 /// The image of a broker.
@@ -171,7 +172,7 @@ impl Broker {
         docker(&["kill", "-s", "KILL", self.container()?])
     }
 
-    /// Starts the killed broker again, with what is on its disk, and waits until it serves.
+    /// Starts the killed broker again with its disk, and waits until it serves.
     pub fn restart(&self) -> anyhow::Result<()> {
         docker(&["start", self.container()?])?;
         let started = Instant::now();

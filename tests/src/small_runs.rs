@@ -1,4 +1,4 @@
-//! Many concurrent runs of small records, for tests that need many records rather than realistic ones.
+//! Many concurrent runs of small records, for tests that need many records rather than realistic records.
 
 use crate::random::Random;
 use runlog_schemas::{

@@ -101,7 +101,7 @@ impl TcpProxy {
         self.state.connections().broker = Some(([127, 0, 0, 1], port).into());
     }
 
-    /// Closes every connection and refuses new ones until the next `connect_to`. Returns the number closed.
+    /// Closes every connection and refuses new connections until the next `connect_to`. Returns the number closed.
     pub fn disconnect(&self) -> usize {
         let mut connections = self.state.connections();
         connections.broker = None;

@@ -259,7 +259,7 @@ fn assert_stops(server: &Server, agents: &[Agent], stops: &[Option<Stop>]) -> an
         );
         let (status, problem) = server.get(&format!("/v1/runs/{}/recovery", agent.run_id))?;
         ensure!(status == 503 && problem["kind"] == "partition_stopped", "{status} {problem}");
-        ensure!(ids(&runlog, &agent.run_id, "eventual")?.len() == 2, "partition {partition}: what was applied");
+        ensure!(ids(&runlog, &agent.run_id, "eventual")?.len() == 2, "partition {partition}: the applied records");
         ensure!(problem["detail"].as_str().is_some_and(|detail| detail.contains(stop.says)), "{problem}");
     }
     let stopped: Vec<usize> = (0..stops.len()).filter(|partition| stops[*partition].is_some()).collect();

@@ -193,6 +193,6 @@ mod tests {
         assert_eq!(counts(&ledger[..1], &[call("A", "a"), call("A", "a")]), (0, 1, 1), "answered twice");
         assert_eq!(counts(&ledger[..1], &[call("A", "x")]), (0, 1, 1), "answered differently");
         let other = BookingCall { requested: booking("A", "x"), ..call("A", "a") };
-        assert_eq!(counts(&ledger[..1], &[other]), (0, 1, 1), "another was asked for");
+        assert_eq!(counts(&ledger[..1], &[other]), (0, 1, 1), "the agent requested another item");
     }
 }

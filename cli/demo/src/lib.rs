@@ -76,7 +76,7 @@ pub enum Event<'a> {
     AgentEnded,
     /// A run was taken over.
     TakenOver(&'a Takeover),
-    /// All calls were looked up in each way. The number counts the calls.
+    /// All calls were looked up, in each of these ways. The number is the number of calls.
     LookedUp(&'a [Way], u64),
 }
 

@@ -18,7 +18,7 @@ const EXIT_WAIT: Duration = Duration::from_secs(10);
 /// Exit code of a process whose parent has ended.
 const ORPHANED: i32 = 4;
 
-/// Ends this process when its stdin closes, which the parent's end does too.
+/// Ends this process when its stdin closes. The end of the parent also closes it.
 pub fn end_with_parent() {
     std::thread::spawn(|| {
         // Whether reading ends or fails, the parent has ended.

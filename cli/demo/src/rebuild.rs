@@ -1,4 +1,4 @@
-//! Deletes the index, rebuilds it from the log, and compares the digests with those from before.
+//! Deletes the index, rebuilds it from the log, and compares the digests with the digests before.
 
 use crate::{error::Error, journal::Journal};
 use runlog_schemas::{

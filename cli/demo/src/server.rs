@@ -1,4 +1,4 @@
-//! Requests of the demo itself to the journal's server: recoveries, lookups, effects, decisions.
+//! Requests to the journal's server that the demo itself sends, not an agent: recoveries, lookups, effects, decisions.
 
 use crate::error::Error;
 use reqwest::{RequestBuilder, Url};
@@ -52,7 +52,7 @@ impl Server {
         url
     }
 
-    /// Queries all effects of the journal, at `latest`.
+    /// Queries all effects of the journal, with consistency `latest`.
     pub(crate) async fn effects(&self) -> Result<Vec<Effect>, Error> {
         let (mut effects, mut cursor) = (Vec::new(), None::<String>);
         loop {

@@ -153,7 +153,7 @@ async fn reconcile(demo: &Demo, trip: &Trip, pending: &Pending, booked: Option<&
     let why = if done.is_some() {
         "the desk's ledger has this booking"
     } else {
-        "the desk's ledger has no such booking, and the process that asked for it is dead"
+        "the desk's ledger has no such booking, and the process that requested it is dead"
     };
     let outcome = demo.server.resolve(&trip.run_id, pending, done, why).await?;
     if outcome.outcome == Disposition::Applied {

@@ -24,19 +24,19 @@ pub(crate) struct Export {
     /// Format of the files
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "atif")]
     pub(crate) format: ExportFormat,
-    /// Folder to write to: a new one, or an empty one. It appears when all is written [default: stdout, a line per run]
+    /// New or empty folder to write to. It appears when the export is complete [default: stdout, one line per run]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// Only runs whose id starts with this text
     #[arg(long, value_name = "PREFIX", conflicts_with = "runs")]
     pub(crate) prefix: Option<String>,
-    /// Only runs with this status now
+    /// Only runs whose current status is this
     #[arg(long, value_name = "STATUS", value_parser = ["open", "completed", "failed", "cancelled"], conflicts_with_all = ["runs", "at"])]
     pub(crate) status: Option<String>,
     /// Export as of these positions, inclusive, one per partition; the runs of other partitions are left out [default: now]
     #[arg(long, value_name = "PARTITION:OFFSET", value_delimiter = ',')]
     pub(crate) at: Vec<LogPosition>,
-    /// Export content that its privacy class hides, too
+    /// Also export content that its privacy class hides
     #[arg(long)]
     pub(crate) raw: bool,
     #[command(flatten)]

@@ -39,7 +39,7 @@ pub(crate) struct PageOptions {
     /// Maximum number of entries [default: all]
     #[arg(long, value_name = "N", value_parser = value::positive)]
     pub(crate) limit: Option<u64>,
-    /// Continue after a page: its `next_cursor`
+    /// Continue a list: the `next_cursor` of its previous page
     #[arg(long, value_name = "CURSOR")]
     pub(crate) cursor: Option<String>,
 }

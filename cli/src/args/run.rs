@@ -21,7 +21,7 @@ pub(crate) struct Demo {
     /// Leave one call pending for you to decide, and serve the journal until Ctrl-C
     #[arg(long)]
     pub(crate) serve: bool,
-    /// Address to serve at, with --serve; port 0 picks a free one [default: 127.0.0.1:7070, or a free port]
+    /// Address to serve at, with --serve; port 0 picks a free port [default: 127.0.0.1:7070, or a free port]
     #[arg(long, value_name = "ADDR", requires = "serve")]
     pub(crate) listen: Option<String>,
     /// Random seed: the same seed gives the same trips [default: random]
@@ -69,10 +69,11 @@ pub(crate) struct Serve {
     /// Folder for the indices; DIR/index may be deleted while no server uses it
     #[arg(long, env = "RUNLOG_DATA", value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
-    /// Address to serve HTTP at; port 0 picks a free one [default: 127.0.0.1:7070]
+    /// Address to serve HTTP at; port 0 picks a free port [default: 127.0.0.1:7070]
     #[arg(long, env = "RUNLOG_LISTEN", value_name = "ADDR")]
     pub(crate) listen: Option<String>,
-    /// A name of this server, besides localhost and IP addresses; requests for another host are refused. May be repeated
+    /// Host name of this server, in addition to localhost and IP addresses; requests for another host are refused. May
+    /// be repeated
     #[arg(long = "allow-host", env = "RUNLOG_ALLOW_HOST", value_name = "NAME", value_delimiter = ',')]
     pub(crate) allow_hosts: Vec<String>,
     /// File of tokens that `runlog token` makes; without it, every client that reaches the server may do everything
@@ -82,14 +83,15 @@ pub(crate) struct Serve {
     /// --tokens, otherwise none]
     #[arg(long, env = "RUNLOG_AUDIT_LOG", value_name = "FILE")]
     pub(crate) audit_log: Option<PathBuf>,
-    /// PEM file with the server's certificate, then the intermediate ones: serve HTTPS. Read again when it changes
+    /// PEM file with the server's certificate, followed by its intermediate certificates: serve HTTPS. Read again when
+    /// it changes
     #[arg(long, env = "RUNLOG_TLS_CERT", value_name = "FILE")]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// PEM file with the certificate's private key, readable by its owner alone
+    /// PEM file with the certificate's private key, which only its owner may read
     #[arg(long, env = "RUNLOG_TLS_KEY", value_name = "FILE")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// PEM file with the authorities of clients; a client without a certificate of theirs is refused [default: clients need
-    /// no certificate]
+    /// PEM file with the certificate authorities of clients; a client without a certificate from them is refused
+    /// [default: clients need no certificate]
     #[arg(long, env = "RUNLOG_TLS_CLIENT_CA", value_name = "FILE")]
     pub(crate) tls_client_ca: Option<PathBuf>,
     /// Another address that serves /healthz, /readyz and /metrics, without TLS and tokens [default: none]
@@ -106,20 +108,21 @@ pub(crate) struct Serve {
     /// Whether to serve the web page, from the flags or the file.
     #[arg(skip)]
     pub(crate) ui: Option<bool>,
-    /// As the global flag `--insecure-no-tls`.
+    /// The global flag `--insecure-no-tls`, as a setting of the server.
     #[arg(skip)]
     pub(crate) insecure_no_tls: bool,
     /// Allow connections from other machines without authentication: every client may read and write everything
     #[arg(long)]
     pub(crate) insecure_no_auth: bool,
-    /// File of librdkafka's properties, such as security.protocol and sasl.password_file: NAME=VALUE a line [default: none]
+    /// File of librdkafka's properties, such as security.protocol and sasl.password_file: one NAME=VALUE per line
+    /// [default: none]
     #[arg(long, env = "RUNLOG_KAFKA_PROPERTIES", value_name = "FILE")]
     #[serde(skip)]
     pub(crate) kafka_properties: Option<PathBuf>,
     /// Kafka topic of the journal [default: runlog.journal]
     #[arg(long, env = "RUNLOG_TOPIC", value_name = "NAME")]
     pub(crate) topic: Option<String>,
-    /// Partition count: of a new journal [default: 4 local, 16 on Kafka]; an existing journal must have this many
+    /// Partition count of a new journal [default: 4 local, 16 on Kafka]; an existing journal must have this count
     #[arg(long, env = "RUNLOG_PARTITIONS", value_name = "N", value_parser = value::positive_u32)]
     pub(crate) partitions: Option<u32>,
     /// Store for payloads too large for a record: file:DIR or s3://BUCKET/PREFIX, with AWS_ENDPOINT_URL, AWS_REGION,
@@ -134,12 +137,12 @@ pub(crate) struct Serve {
     #[arg(long)]
     #[serde(skip)]
     pub(crate) paused: bool,
-    /// Serve a topic whose settings can lose records of the journal; remembered for these settings
+    /// Serve a topic although its settings can lose records; the data folder remembers this for these settings
     #[arg(long, conflicts_with = "local")]
     #[serde(skip)]
     pub(crate) accept_lossy_topic: bool,
-    /// Newest schema version to write. Version 3 is not released: only a journal whose servers all read it may have it, and a
-    /// later version of the command may not read it
+    /// Newest schema version to write. Version 3 is not released: use it only if all servers of the journal read it. A
+    /// later version of the command may be unable to read its records
     #[arg(long, value_name = "VERSION", default_value_t = WRITTEN_BY_DEFAULT,
         value_parser = clap::value_parser!(u16).range(2..=3))]
     #[serde(skip)]
@@ -185,7 +188,8 @@ pub(crate) struct Import {
     /// Append straight to Kafka, without a server: HOST:PORT, several separated by commas
     #[arg(long, value_name = "LIST", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub(crate) brokers: Option<String>,
-    /// File of librdkafka's properties, such as security.protocol and sasl.password_file: NAME=VALUE a line [default: none]
+    /// File of librdkafka's properties, such as security.protocol and sasl.password_file: one NAME=VALUE per line
+    /// [default: none]
     #[arg(long, env = "RUNLOG_KAFKA_PROPERTIES", value_name = "FILE")]
     pub(crate) kafka_properties: Option<PathBuf>,
     /// Kafka topic of the journal, with --brokers [default: runlog.journal]

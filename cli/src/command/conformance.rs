@@ -39,7 +39,7 @@ pub(super) fn run(
     if !server_typed {
         let message = format!(
             "name the server to test with --server URL: the suite writes runs that cannot be removed, so {server} is \
-             not taken by default"
+             not tested by default"
         );
         return Err(Error::usage(message));
     }

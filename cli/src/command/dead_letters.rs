@@ -114,8 +114,8 @@ pub(super) async fn skip(session: &Session, args: args::DeadLetterSkip) -> Resul
     if !skippable && !args.force {
         let what = format!(
             "{position} is not a dead letter, and no partition stopped there: a skip would void a record that can be read. \
-             Nothing happened. `runlog dead-letter list` and `runlog doctor` name what can be skipped; --force skips it \
-             all the same"
+             Nothing happened. `runlog dead-letter list` and `runlog doctor` list the records that can be skipped; \
+             --force skips this record anyway"
         );
         return Err(Error::new(ErrorKind::Invalid, what).with("position", position.to_string()));
     }
@@ -152,7 +152,7 @@ fn skip_plan(plan: &SkipPlan, text: &mut Text) {
     }
 }
 
-/// Describes the later records that lose their place.
+/// Describes the later records that the skip displaces.
 fn displaced(plan: &SkipPlan) -> Option<String> {
     plan.displaced.map(|count| match count {
         0 => "no later record of the run".to_owned(),

@@ -153,7 +153,7 @@ impl Folder {
         };
         std::fs::create_dir_all(path).map_err(unusable)?;
         if std::fs::read_dir(path).map_err(unusable)?.next().is_some() {
-            let what = format!("folder {} is not empty; choose an empty or new one with --data", path.display());
+            let what = format!("folder {} is not empty; choose an empty or new folder with --data", path.display());
             return Err(Error::new(ErrorKind::Invalid, what));
         }
         Ok(Self { path: path.to_owned(), temporary: None })

@@ -45,7 +45,7 @@ async fn list(session: &Session, args: args::Effects) -> Result<Answer, Error> {
 
 /// Number of characters of arguments in the table; `--json` prints all of them.
 const ARGUMENTS_WIDTH: usize = 40;
-/// Prints the results that contradict the ends of effects.
+/// Prints effects with the later results that contradict them.
 fn contradictions(list: &Effects, text: &mut Text) {
     for Effect { run_id, pending: effect, contradicting, .. } in &list.effects {
         let what = format!("{run_id}, {}: recorded as {}, contradicting result", effect.id, effect.status);
@@ -148,8 +148,8 @@ fn check_against(effect: &Pending, args: &args::Resolve) -> Result<(), Error> {
     let what = match newest {
         None => "no evidence says that it happened; decide without --against".to_owned(),
         Some(newest) => format!(
-            "the newest evidence that it happened is record {newest}. If it did not happen all the same, add --against \
-             {newest}; if it did, decide --adopt in place of --not-done"
+            "the newest evidence that it happened is record {newest}. If the effect did not happen, add --against \
+             {newest}; if it did, decide --adopt instead of --not-done"
         ),
     };
     output::note(|text| plan(Some(effect), "not_done", None, text));

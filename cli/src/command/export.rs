@@ -45,7 +45,7 @@ mod tables {
     }
 }
 
-/// Longest name of a file before its extension, bytes. File systems allow 255 in all.
+/// Longest name of a file before its extension, bytes. File systems allow 255 bytes with the extension.
 const NAME_BYTES_MAX: usize = 200;
 
 #[derive(Debug, Default, Serialize)]

@@ -17,8 +17,8 @@ use runlog_schemas::{
 };
 use serde::Serialize;
 
-/// Longest arguments in a URL, bytes. Longer ones are replaced by their fingerprint: a URL holds 64 KiB, and encoding can triple
-/// the length.
+/// Longest arguments in a URL, bytes. Longer arguments are replaced by their fingerprint: a URL holds 64 KiB, and
+/// encoding can triple the length.
 const ARGS_BYTES_MAX: usize = 16 << 10;
 
 /// The answer. For a pending call it also contains the request.

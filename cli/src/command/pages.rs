@@ -66,7 +66,7 @@ pages! {
     Runs { runs }
 }
 
-/// Gets the part of the list at `target` that the user asked for.
+/// Gets the part of the list at `target` that the user requested.
 pub(super) async fn get<P: Page + DeserializeOwned>(
     session: &Session,
     target: Target,
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_limit_is_kept_and_the_rest_can_be_asked_for() {
+    async fn a_limit_is_kept_and_a_cursor_continues_the_list() {
         assert_eq!(part(Some(100), None).await, (100, Some("100".into()), 1));
         assert_eq!(part(Some(1500), Some("100")).await, (1500, Some("1600".into()), 2));
         assert_eq!(part(Some(9999), None).await, (2500, None, 3));

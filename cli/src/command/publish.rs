@@ -98,7 +98,7 @@ impl Publisher<'_> {
         }
         if let Some(item) = batch.iter().find(|item| item.needs.is_some()) {
             let checked = self.session.needs(item.needs.as_slice(), self.wait).await;
-            checked.map_err(|error| self.with_progress(item.at_fault(error)))?;
+            checked.map_err(|error| self.with_progress(item.with_line(error)))?;
         }
         match self.send(&batch).await {
             Ok(outcomes) => self.print(&outcomes),
@@ -108,7 +108,7 @@ impl Publisher<'_> {
                     let sent = self.send(std::slice::from_ref(item)).await;
                     let outcomes = sent.map_err(|error| match may_be_appended(error.kind()) {
                         true => self.with_progress(unknown(std::slice::from_ref(item), error)),
-                        false => self.with_progress(item.at_fault(error)),
+                        false => self.with_progress(item.with_line(error)),
                     })?;
                     self.print(&outcomes)?;
                 }
@@ -116,7 +116,7 @@ impl Publisher<'_> {
             }
             Err(error) if error.kind() == ErrorKind::Overloaded => Err(self.with_progress(error)),
             Err(error) if may_be_appended(error.kind()) => Err(self.with_progress(unknown(&batch, error))),
-            Err(error) => Err(self.with_progress(batch[0].at_fault(error))),
+            Err(error) => Err(self.with_progress(batch[0].with_line(error))),
         }
     }
 
@@ -157,9 +157,9 @@ impl Publisher<'_> {
     /// Adds to an error how many records were published before it.
     fn with_progress(&self, error: Error) -> Error {
         let before = match self.published {
-            0 => "no record before it was published".to_owned(),
-            1 => "1 record before it was published".to_owned(),
-            published => format!("{published} records before it were published"),
+            0 => "no earlier record was published".to_owned(),
+            1 => "1 earlier record was published".to_owned(),
+            published => format!("{published} earlier records were published"),
         };
         Error::new(error.kind(), before).with_details_of(&error).with("published", self.published).because(error)
     }

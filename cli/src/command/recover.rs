@@ -80,7 +80,7 @@ fn human(recovery: &Recovery, text: &mut Text) {
         ("next journal_seq", recovery.next_journal_seq.into()),
         ("epoch", recovery.epoch.into()),
         ("records after checkpoint", recovery.records_after.into()),
-        ("not asked for again", recovery.unclaimed.into()),
+        ("not requested again", recovery.unclaimed.into()),
         ("hash", Cell::from(recovery.hash.to_string()).dim()),
     ]);
     match &recovery.checkpoint {

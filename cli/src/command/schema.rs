@@ -138,7 +138,7 @@ fn text(file: &Path) -> Result<String, Error> {
 
 fn human(checked: &CheckAnswer, text: &mut Text) {
     if checked.compatible {
-        text.line([Cell::from("compatible").good(), Cell::from("the new schema reads every record of the old one")]);
+        text.line([Cell::from("compatible").good(), Cell::from("the new schema reads every record of the old schema")]);
         return;
     }
     text.line([Cell::from("incompatible").bad()]);

@@ -32,7 +32,7 @@ mod tests;
 
 use content::Text;
 
-/// The written version of the format.
+/// The version of the format that is written.
 pub(crate) const VERSION: &str = "ATIF-v1.8";
 /// Largest number of calls of a step. A further call begins a new step.
 const CALLS_MAX: usize = 256;

@@ -22,7 +22,7 @@ impl Staging {
         match fs::read_dir(target).map(|mut entries| entries.next().is_some()) {
             Ok(false) => {}
             Ok(true) => {
-                let what = format!("folder {} is not empty; name a new one", target.display());
+                let what = format!("folder {} is not empty; name a new folder", target.display());
                 return Err(Error::new(ErrorKind::Invalid, what));
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}

@@ -90,7 +90,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Creates a call. `at` is the place of the arguments in the source.
+    /// Creates a call. `at` is the path of the arguments in the source file.
     pub(super) fn new(
         source_id: Option<String>,
         tool_name: String,
@@ -142,7 +142,7 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// Starts a run. `at` is the run's place in the file.
+    /// Starts a run. `at` is the run's path in the file.
     ///
     /// Errors: an invalid run id.
     pub(super) fn start(agent_id: &'static str, run_id: String, at: &Value<'_>) -> Result<Self, Malformed> {

@@ -97,7 +97,7 @@ impl<'a> Step<'a> {
     }
 }
 
-/// The calls by their places in `history`.
+/// The calls by their positions in `history`.
 #[derive(Default)]
 struct Steps<'a> {
     /// Calls by the index of the assistant message that requested them.

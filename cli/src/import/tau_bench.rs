@@ -1,7 +1,7 @@
 //! Converts tau-bench's results: an array of runs, each with the messages of one OpenAI chat and a reward.
 //!
-//! A round is an assistant message with calls and the tool messages that answer them, in the order of the calls. Their ids are
-//! ignored, because providers repeat them.
+//! A round is an assistant message with calls and the tool messages that answer them, in the order of the calls. The
+//! calls' ids are ignored, because providers repeat them.
 
 use std::collections::VecDeque;
 
@@ -64,7 +64,7 @@ fn take(message: &Value<'_>, recorder: &mut Recorder, round: &mut Round) -> Resu
         }
         "tool" => {
             let Some(call) = round.as_mut().and_then(VecDeque::pop_front) else {
-                return Err(message.malformed("a result without a call: every call before it has one"));
+                return Err(message.malformed("a result without a call: every earlier call already has a result"));
             };
             let content = fields.required("content")?;
             answer(call, &content, recorder)?;

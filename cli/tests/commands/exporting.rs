@@ -9,7 +9,7 @@ fn export(server: &Server, arguments: &[&str]) -> CommandResult {
     server.ask(&[&["export"], arguments].concat())
 }
 
-/// The names of what is in a folder.
+/// The names of a folder's entries.
 fn names(folder: &Path) -> Vec<String> {
     let mut names: Vec<_> =
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();

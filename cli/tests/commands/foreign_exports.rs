@@ -31,7 +31,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// The samples, imported.
-fn recorded(server: &Server) -> u64 {
+fn import_samples(server: &Server) -> u64 {
     let samples = std::env::var_os("RUNLOG_SAMPLES")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data"), PathBuf::from);
     let import = |format: &str| {
@@ -44,7 +44,7 @@ fn recorded(server: &Server) -> u64 {
 #[test]
 fn recorded_runs_are_trajectories_with_every_message_call_and_result() {
     let (folder, server) = server();
-    let runs = recorded(&server);
+    let runs = import_samples(&server);
     let out = folder.path().join("out");
     let report = server.ask(&["export", "--out", out.to_str().unwrap()]).is(0);
     assert_eq!(report["runs"], runs);
@@ -102,7 +102,7 @@ fn bytes(folder: &Path) -> Vec<Vec<u8>> {
 #[test]
 fn recorded_tables_agree_with_the_server_and_the_same_position_gives_the_same_bytes() {
     let (folder, server) = server();
-    let runs = recorded(&server);
+    let runs = import_samples(&server);
     // A refused record, a hidden one, a pending call, a decided one, and one whose evidence was adopted.
     let record = |id: &str, more: Value| {
         let mut record = json!({"run_id": "r", "record_id": id, "writer_id": "w", "writer_epoch": 1});

@@ -19,7 +19,7 @@ fn a_repeat_gives_the_first_position_and_a_refusal_its_reason() {
     assert_eq!(first.json()["outcome"], "applied");
     let again = server.publish(STARTED).is(0);
     assert_eq!((&again["outcome"], &again["position"]), (&json!("repeat"), &position));
-    // The same id with other content, a second start, and what follows a refusal.
+    // The same id with other content, a second start, and a record after a refusal.
     let path = file(
         folder.path(),
         "records.ndjson",

@@ -78,7 +78,7 @@ fn an_outage_of_the_registry_holds_a_partition_up_and_an_unknown_id_stops_it() {
         (record.place.writer_seq, record.place.journal_seq) = (1.into(), 1.into());
         codec::encode_as(&record, Framing::Confluent(id))
     };
-    // The schema as somebody else registered it.
+    // The schema as another client registered it.
     let other = stub.add(&JOURNAL_RECORD.replacen("One record of", "A record of", 1));
     append(&data, 2, record(&waiting, other));
     let offset = append(&data, 3, record(&stopped, other + 1));

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a revoked token may be taken.
+/// How long a revoked token may still be accepted.
 const REVOKED_WAIT: Duration = Duration::from_secs(5);
 
 fn create(tokens: &str, principal: &str, scopes: &str, runs: &str) -> Value {

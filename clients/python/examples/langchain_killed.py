@@ -1,6 +1,7 @@
 """A LangChain agent that is killed in the middle of a tool call, and a second process that continues. The model is a script.
 
-The first tool has run and is not run again. The second one was interrupted and has a key, so it runs again under that key.
+The first tool has run and is not run again. The second tool was interrupted and has a key, so it runs again under that
+key.
 """
 
 import asyncio

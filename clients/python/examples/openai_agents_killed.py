@@ -1,7 +1,8 @@
 """An agent of the OpenAI Agents SDK that is killed in the middle of a tool call, and a second process that continues. The
 model is a script.
 
-The first tool has run and is answered from the journal. The second one was interrupted and has a key, so it runs again.
+The first tool has run and is answered from the journal. The second tool was interrupted and has a key, so it runs
+again.
 """
 
 import asyncio

@@ -61,7 +61,7 @@ async def book(flight: str) -> str:
 async def main(trip: str) -> None:
     async with runlog.connect(SERVER, agent="travel-agent") as rl, rl.run(f"pydantic-ai/{trip}") as run:
         result = await agent.run("to London")
-        # From here on the same question is a new one.
+        # From here on the same question is a new question.
         await run.checkpoint(json.loads(result.all_messages_json()))
         print(result.output, flush=True)
 

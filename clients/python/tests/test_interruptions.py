@@ -21,7 +21,7 @@ MESSAGES = [{"role": "user", "content": "to London"}, {"role": "tool", "content"
 
 
 class Script:
-    """An agent of three calls, two checkpoints and an end. Each step may be asked for again."""
+    """An agent of three calls, two checkpoints and an end. Each step may be requested again."""
 
     def __init__(self) -> None:
         self.effects: list[str] = []
@@ -277,8 +277,8 @@ def pay(run, effects, key):
 
 @pytest.mark.parametrize("key", [None, "k"], ids=["without a key", "with a key"])
 def test_two_processes_that_take_turns_between_any_two_requests_run_an_effect_once(url, run_id, key):
-    """The second one opens the run and makes the same call, in whole, between two requests of the first one. With a key the effect
-    may run twice, as one call."""
+    """The second process opens the run and makes the whole call between two requests of the first process. With a key
+    the effect may run twice, as one call."""
     firsts, seconds = set(), set()
     for at in range(1, 9):
         one_run, effects = f"{run_id}-{at}", []

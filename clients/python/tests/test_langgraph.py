@@ -100,7 +100,7 @@ async def test_reading_an_own_old_checkpoint_does_not_give_the_thread_back_to_th
         await a.aget_tuple(own)  # `get_state` of the past, while the old loop runs
         with pytest.raises(Fenced):
             await a.aput(own, empty_checkpoint(), {}, {})
-        # After that it is a fork that somebody asks for.
+        # After that it is a requested fork.
         await a.aget_tuple(own)
         await a.aput(own, empty_checkpoint(), {}, {})
 
@@ -115,7 +115,7 @@ async def test_workers_take_turns_on_a_thread(url, prefix, config):
     log = (await chain(savers[0], one).aget_state(config)).values["log"]
     assert log == [entry for turn in range(9) for entry in (str(turn), "one")]
     assert forks(await history(savers[1], config)) == 0
-    # One claim for each turn, and none for the saver that had the last one.
+    # One claim for each turn, except for the saver that had the last turn.
     assert json.loads(command(url, "recover", f"{prefix}t 1", "--json").stdout)["epoch"] == 8
     assert anomalies(url, f"{prefix}t 1") == []
     for saver in savers:
@@ -286,7 +286,7 @@ async def test_a_checkpoint_that_did_not_arrive_whole_is_not_shown(url, prefix, 
 
 
 class Listening(AsyncHttp):
-    """Keeps the paths that are asked for, and how many bytes the answers have."""
+    """Records the requested paths, and the sizes of the answers, bytes."""
 
     def __init__(self, config):
         super().__init__(config)
@@ -428,7 +428,7 @@ def test_a_saver_works_after_a_put_is_interrupted_at_any_request(url, prefix, af
 
 @pytest.mark.parametrize("owner", ["nobody", "first", "second"])
 def test_two_savers_that_take_turns_between_any_two_requests_make_one_chain(url, prefix, owner):
-    """The second saver reads the thread and puts a checkpoint, in whole, between two requests of the first one."""
+    """The second saver reads the thread and puts a whole checkpoint between two requests of the first saver."""
     from faults import SyncFaults
 
     def run_loop(saver, place):

@@ -159,7 +159,7 @@ async def test_a_thread_whose_content_is_lost_is_refused_by_name_and_can_be_dele
 
 
 def test_of_two_workers_on_a_thread_one_continues_whatever_the_moment(url, prefix):
-    """The first worker has the thread, and puts a checkpoint between any two requests of the second one's claim."""
+    """The first worker has the thread, and puts a checkpoint between any two requests of the second worker's claim."""
 
     def attempt(put):
         with contextlib.suppress(Fenced):

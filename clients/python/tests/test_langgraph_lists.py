@@ -112,7 +112,7 @@ def test_threads_have_a_prefix_unless_a_program_names_another(url):
 
 
 def shown(url, prefix, thread, *options, **environment):
-    """What the command prints, run in this process: a new one takes a second to import LangGraph."""
+    """The output of the command. Runs it in this process, because a new process needs a second to import LangGraph."""
     arguments, out, err = ["--server", url, "--prefix", prefix, thread, *options], io.StringIO(), io.StringIO()
     with (
         mock.patch.object(sys, "argv", ["show", *arguments]),

@@ -186,7 +186,7 @@ async def test_an_owner_checks_its_ownership_and_a_later_saver_supersedes_it(sav
 
 
 async def test_two_workers_run_one_graph_and_the_one_that_was_superseded_ends(saver):
-    """A worker is frozen in a node while another one resumes its thread: their writes have the same task id."""
+    """A worker is frozen in a node while another worker resumes its thread: their writes have the same task id."""
     answers: list[str] = []
 
     async def answer(state: MessagesState):

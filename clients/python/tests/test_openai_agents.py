@@ -18,7 +18,7 @@ def item(n):
     return {"role": "user", "content": f"message {n} " + "x" * 200}
 
 
-async def test_a_session_gives_its_items_back_and_writes_each_once(url, run_id):
+async def test_a_session_returns_its_items_and_writes_each_item_once(url, run_id):
     async with runlog.connect(url) as rl:
         session = RunlogSession(await rl.open(run_id))
         assert await session.get_items() == [] and await session.pop_item() is None
@@ -46,7 +46,7 @@ async def test_a_session_whose_run_was_taken_over_is_fenced(url, run_id):
         assert await new.get_items() == [item(1), item(3)]
 
 
-async def test_a_tool_is_asked_again_in_a_later_turn_and_not_after_an_interrupted_one(url, run_id):
+async def test_a_tool_runs_again_in_a_later_turn_but_not_after_an_interrupted_turn(url, run_id):
     calls = []
 
     async def tick(call):
@@ -103,7 +103,7 @@ class AsksToPay(Model):
         raise NotImplementedError
 
 
-async def test_an_error_of_the_gate_reaches_the_caller_of_the_sdk_as_itself(url, run_id):
+async def test_an_error_of_the_gate_reaches_the_caller_of_the_sdk_with_its_own_class(url, run_id):
     @runlog.tool
     async def pay_once(call) -> str:
         raise TimeoutError("the bank did not answer")

@@ -204,7 +204,7 @@ def test_an_intent_of_another_process_under_the_same_id_permits_no_effect(url, r
         run = opened(rl)
         assert len(run.recovery.messages) == 1 and ids == ["id-0"]
         before = command(url, "show", run_id, "--raw", "--json").stdout.splitlines()
-        with pytest.raises(Conflict, match=r"record id-0 .* is of writer .* in epoch 1: .* not run here"):
+        with pytest.raises(Conflict, match=r"record id-0 .* belongs to writer .* in epoch 1: .* not run here"):
             run.call("pay", {}, lambda call: pytest.fail("ran"))
         # This process may not decide that the effect did not happen.
         monkeypatch.undo()

@@ -228,7 +228,7 @@ async def test_an_agent_continues_after_checkpoints_in_the_middle_of_it(url, run
         assert (first.asked, second.asked, third.asked) == ([1, 3, 5], [5, 1, 3, 5], [])
         assert sorted(first.effects + second.effects + third.effects) == sorted(ALL * 2)
         async with rl.run(run_id) as run:
-            # No agent runs now, so that its next run is another one.
+            # No agent runs now, so that its next run is a new run.
             await run.checkpoint([])
             await fourth.book_two(run)
             assert fourth.asked == [1, 3, 5]

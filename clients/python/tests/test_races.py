@@ -283,7 +283,7 @@ async def test_a_handle_works_after_a_task_is_cancelled_at_any_await(url, run_id
 
 
 async def test_a_result_that_an_interrupted_call_holds_is_recorded_when_the_block_is_left(url, run_id):
-    """A task is cancelled while it waits for another one's request, after its effect ran."""
+    """A task is cancelled while it waits for another task's request, after its effect ran."""
     ran = asyncio.Event()
 
     async def effect(call):

@@ -1,4 +1,4 @@
-"""A process that continues a run: which records it reads, and which calls it may make before the recorded ones."""
+"""A process that continues a run: which records it reads, and which calls it may make before the recorded calls."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_call_whose_arguments_a_deploy_changed_is_not_made_beside_the_recorded
         with pytest.raises(Diverged, match=r'charge\(\{"order":7\}\), call [^;]*\. Nothing ran') as diverged:
             run.call("charge", {"order": 7, "currency": "EUR"}, never)
         assert len(diverged.value.calls) == 1 and diverged.value.happened == "nothing"
-        # As the error says: after the recorded calls a new one runs.
+        # As the error says: after the recorded calls a new call runs.
         assert run.call("charge", {"order": 7}, never).recorded
         assert run.call("charge", {"order": 8}, lambda call: "charged").result == "charged"
     with sync.connect(url) as rl, rl.run(run_id, on_divergence="allow") as run:

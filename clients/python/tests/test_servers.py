@@ -121,7 +121,8 @@ def test_a_run_without_its_connection_or_its_block_says_so(url, run_id):
 
 
 class Suspended(SyncDriver):
-    """The process is suspended for some seconds just before its effect starts, and another one takes the run over."""
+    """The process is suspended for some seconds just before its effect starts, and another process takes the run
+    over."""
 
     def __init__(self, config: Config, monkeypatch, meanwhile) -> None:
         super().__init__(SyncHttp(config))

@@ -1,4 +1,4 @@
-"""Tools have the signatures of ordinary functions. What cannot be called is refused when it is decorated."""
+"""Tools have the signatures of ordinary functions. A function that no call can fit is refused when it is decorated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Journals for the tests of others."""
+"""`runlog.testing`: journals for the tests of applications."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_example_suite_passes():
     assert ended.returncode == 0 and "5 passed" in ended.stdout, ended.stdout + ended.stderr
 
 
-def test_the_next_journal_is_ready_when_one_ends_and_empty(monkeypatch):
+def test_when_a_journal_ends_the_next_journal_is_ready_and_empty(monkeypatch):
     monkeypatch.setenv("LD_LIBRARY_PATH", ENVIRONMENT["LD_LIBRARY_PATH"])
     journals = Journals(str(BINARY))
     try:

@@ -19,7 +19,7 @@ from runlog import Config, Fenced, Unauthenticated, Unavailable, Usage, sync
 
 
 class Proxy(http.server.ThreadingHTTPServer):
-    """Forwards what has the right token over a connection with the right certificate."""
+    """Forwards requests with the right token, over connections with the right certificate."""
 
     daemon_threads = True
 
@@ -49,7 +49,7 @@ class Proxy(http.server.ThreadingHTTPServer):
         return connection, address
 
     def handle_error(self, request, client_address) -> None:
-        """A client that is not trusted is no news."""
+        """Does not report a client that is not trusted."""
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -146,16 +146,16 @@ def test_a_token_file_that_others_may_use_is_refused(tmp_path, monkeypatch):
     token = tmp_path / "token"
     token.write_text("secret\n")
     is_root = os.geteuid() == 0
-    taken = {}
+    accepted = {}
     for mode in (0o600, 0o400, 0o440, 0o640, 0o644, 0o604, 0o460, 0o620, 0o610, 0o602):
         token.chmod(mode)
         try:
             Config("http://127.0.0.1:1", token_file=token)
-            taken[mode] = True
+            accepted[mode] = True
         except Usage as error:
             assert str(token) in str(error) and f"mode {mode:o}" in str(error) and "chmod 600" in str(error)
-            taken[mode] = False
-    assert [mode for mode, is_taken in taken.items() if is_taken] == [
+            accepted[mode] = False
+    assert [mode for mode, is_accepted in accepted.items() if is_accepted] == [
         0o600,
         0o400,
         *([0o440, 0o640] if is_root else []),

@@ -1,4 +1,5 @@
-"""Which types a checkpoint, or a recorded answer of a tool, may have: what is not on the list is refused by name."""
+"""The types that a checkpoint, or a recorded answer of a tool, may have: a type that is not on the list is refused by
+name."""
 
 from __future__ import annotations
 
@@ -256,7 +257,7 @@ def test_a_value_that_would_not_come_back_is_refused_when_it_is_written(url, pre
         ([one], Color.RED, "'red' is not a valid .*Color"),
         ([one], other.BLUE, "is not the type with its name on the list"),
         ([], object(), r"a value of the type builtins\.object cannot be stored"),
-        ([Order, Payment], Order(more={"status": Payment.Status.OPEN}), "Order does not come back as it is"),
+        ([Order, Payment], Order(more={"status": Payment.Status.OPEN}), "Order is not read back unchanged"),
         ([], numpy.array(["x", None], dtype=object), "OBJECT array"),
         ([], re.compile("a" * 2000), "longer than 1024 characters"),
     ]:

@@ -32,10 +32,10 @@ from runlog import Conflict, Fenced
 from runlog.langgraph import RunlogSaver
 
 APART_MAX = 0.02
-"""The most seconds between the starts of two workers."""
+"""The maximum number of seconds between the starts of two workers."""
 NODE_MAX = 0.01
 SKEW_MAX = 600
-"""The most seconds by which a worker's clock is wrong."""
+"""The maximum number of seconds by which a worker's clock is wrong."""
 TURNS = 5
 
 
@@ -60,7 +60,7 @@ def compiled(saver: RunlogSaver, seconds: Sequence[float]) -> Any:
 
 
 def forks(parents: Sequence[str]) -> int:
-    """The number of checkpoints beyond the first one of a parent."""
+    """The number of checkpoints of a parent beyond the first."""
     return len(parents) - len(set(parents))
 
 

@@ -239,7 +239,7 @@ NAMED: dict[str, Any] = {
     "ordered dict": collections.OrderedDict(b=1, a=2),
     "counter": collections.Counter("aab"),
     "nan in an Any": Group(to=set(), any=math.nan),
-    # These had no fingerprint, or another one in each process.
+    # These had no fingerprint, or another fingerprint in each process.
     "datetime": NOON,
     "datetime of a zone": NOON.astimezone(LONDON),
     "naive datetime": NOON.replace(tzinfo=None, microsecond=5),

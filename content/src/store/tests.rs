@@ -1,4 +1,4 @@
-//! On a folder. What S3 adds is in `tests/`.
+//! Tests of a store in a folder. `tests/` has the tests of S3.
 
 use super::*;
 use runlog_schemas::{
@@ -31,7 +31,7 @@ fn completed(length: usize) -> JournalRecord {
 }
 
 #[tokio::test]
-async fn what_was_put_is_got_and_putting_it_again_changes_nothing() {
+async fn stored_content_is_read_back_and_storing_it_again_changes_nothing() {
     let (store, dir) = folder();
     for content in [vec![], b"content".to_vec(), vec![7; 3 << 20]] {
         let reference = store.put(content.clone()).await.expect("put");
@@ -45,7 +45,7 @@ async fn what_was_put_is_got_and_putting_it_again_changes_nothing() {
 }
 
 #[tokio::test]
-async fn many_who_put_the_same_content_at_once_all_succeed() {
+async fn concurrent_callers_that_store_the_same_content_all_succeed() {
     let (store, _dir) = folder();
     let puts: Vec<_> = (0..50)
         .map(|_| {
@@ -110,7 +110,7 @@ async fn content_over_the_limit_is_refused_before_a_write() {
 }
 
 #[tokio::test]
-async fn a_store_that_does_not_let_us_is_unavailable_and_not_missing() {
+async fn a_store_without_permission_is_unavailable_and_not_missing() {
     let (store, dir) = folder();
     let reference = Reference::compute(b"content");
     // A file where the folder of the object should be.

@@ -282,8 +282,8 @@ pub(super) fn identify(config: &KafkaConfig, identity: &Identity) -> Result<Opti
         .client(Role::Identity)?
         .create_with_context(context)
         .map_err(|error| context::map_creation_error(&config.topic, error))?;
-    let found = await_topic(config, MISSING_WAIT, |wait| read_topic(&client, &config.topic, wait))?;
-    found.ok_or_else(|| missing(config))?;
+    let topic = await_topic(config, MISSING_WAIT, |wait| read_topic(&client, &config.topic, wait))?;
+    topic.ok_or_else(|| missing(config))?;
     for _ in 0..LINES_MAX {
         if identity.id().is_some() {
             break;
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_we_create_has_no_weakness() {
+    fn a_topic_that_we_create_has_no_weak_setting() {
         for brokers in [1, 2, 3, 9] {
             let settings = settings(&strong(brokers));
             assert_eq!(
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_lose_the_journal_is_named_with_the_command_that_corrects_it() {
+    fn settings_that_can_lose_the_journal_are_reported_with_the_command_that_corrects_them() {
         assert_eq!(lossy(&strong(3)), []);
         let mut info = strong(3);
         info.configs.insert("cleanup.policy".into(), "compact".into());
@@ -387,6 +387,6 @@ mod tests {
         let command = correction(&KafkaConfig::new("b:1", "t"), &settings);
         assert!(command.ends_with("--entity-name t --add-config retention.ms=-1,cleanup.policy=delete"), "{command}");
         info.configs.clear();
-        assert_eq!(lossy(&info), [], "what may not be read");
+        assert_eq!(lossy(&info), [], "a setting that may not be read");
     }
 }

@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_property_that_a_guarantee_rests_on_is_refused_by_name() {
+    fn a_property_on_which_a_guarantee_depends_is_refused_by_name() {
         for name in ["acks", "auto.offset.reset", "bootstrap.servers"] {
             let error = KafkaConfig::new("b:1", "t").with(name, "x").client(Role::Reader).unwrap_err();
             assert_eq!(error.kind(), Kind::Invalid);

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_new_producer_waits_for_what_the_failed_one_has_in_flight() {
+    async fn a_new_producer_waits_for_the_records_in_flight_of_the_failed_producer() {
         let (brokers, log) = mocked();
         let fatal = RDKafkaRespErr::RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER;
         brokers.request_errors(RDKafkaApiKey::Produce, &[fatal]);

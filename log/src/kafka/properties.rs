@@ -16,7 +16,7 @@ const KEY_FILES: [&str; 2] = ["ssl.key.location", "ssl.keystore.location"];
 
 impl KafkaConfig {
     /// Adds the properties of a file, one `name=value` a line, as for other clients of librdkafka. Ignores empty lines and
-    /// lines that begin with `#`. The properties replace earlier ones of the same name. Blocking.
+    /// lines that begin with `#`. A property replaces an earlier property of the same name. Blocking.
     ///
     /// Errors: `Kind::Invalid` if the file cannot be read or a line is malformed, or if it contains a password and other users
     /// have access to it.

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{shared::Shared, store::Room};
+use super::{shared::Shared, store::Remaining};
 use crate::{Delivery, Offset, POLL_BYTES_MAX, PartitionId, Reader, error::Error};
 
 pub(super) struct LocalReader {
@@ -53,10 +53,10 @@ impl Reader for LocalReader {
             ahead.rotate_left(first);
             self.turn = self.turn.wrapping_add(1);
         }
-        let mut room = Room { records: max, bytes: POLL_BYTES_MAX };
+        let mut remaining = Remaining { records: max, bytes: POLL_BYTES_MAX };
         let mut records = Vec::new();
         for (partition, next, end) in ahead {
-            match self.shared.store.read(partition, next, end, &mut room) {
+            match self.shared.store.read(partition, next, end, &mut remaining) {
                 Ok(read) => {
                     if let Some(last) = read.last() {
                         self.places.insert(partition, last.offset.saturating_add(1));

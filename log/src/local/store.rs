@@ -56,7 +56,7 @@ pub(super) struct Tail {
 }
 
 /// The remaining records and bytes of a poll.
-pub(super) struct Room {
+pub(super) struct Remaining {
     pub(super) records: usize,
     pub(super) bytes: usize,
 }
@@ -127,14 +127,14 @@ impl Store {
         })
     }
 
-    /// Reads a partition's records from `next` up to `end` (exclusive), within `room`. Returns an error only if no record
+    /// Reads a partition's records from `next` up to `end` (exclusive), within `remaining`. Returns an error only if no record
     /// precedes it. The writer numbers records without gaps, so a missing record is damage.
     pub(super) fn read(
         &self,
         partition: PartitionId,
         next: Offset,
         end: Offset,
-        room: &mut Room,
+        remaining: &mut Remaining,
     ) -> Result<Vec<Delivery>, Error> {
         self.with(|db| {
             let mut options = ReadOptions::default();
@@ -143,14 +143,14 @@ impl Store {
             iterator.seek(layout::encode_key(next));
             let mut records = Vec::new();
             let mut next = next;
-            while room.records > 0 && room.bytes > 0 && next < end {
+            while remaining.records > 0 && remaining.bytes > 0 && next < end {
                 match self.record_at(&iterator, partition, next) {
                     Ok(record) => records.push(record),
                     Err(error) if records.is_empty() => return Err(error),
                     Err(_) => break,
                 }
-                room.records -= 1;
-                room.bytes = room.bytes.saturating_sub(iterator.value().map_or(0, <[u8]>::len));
+                remaining.records -= 1;
+                remaining.bytes = remaining.bytes.saturating_sub(iterator.value().map_or(0, <[u8]>::len));
                 next = next.saturating_add(1);
                 iterator.next();
             }

@@ -28,7 +28,7 @@ fn wal(dir: &tempfile::TempDir) -> PathBuf {
 }
 
 #[test]
-fn what_was_acknowledged_is_there_after_the_log_is_opened_again() {
+fn acknowledged_records_are_in_the_log_after_it_is_opened_again() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(&dir).unwrap();
     append(&log, 1, &["a", "b"]).unwrap();
@@ -113,7 +113,7 @@ fn readers_of_a_closed_log_are_ended() {
 }
 
 #[test]
-fn what_is_enqueued_is_written_before_the_log_closes() {
+fn enqueued_records_are_written_before_the_log_closes() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(&dir).unwrap();
     for value in 0..1000 {
@@ -139,7 +139,7 @@ fn a_torn_tail_is_cut_off_and_the_log_continues() {
 }
 
 #[test]
-fn a_garbled_tail_is_cut_off_and_nothing_before_it() {
+fn a_garbled_tail_alone_is_cut_off() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(&dir).unwrap();
     append(&log, 0, &["whole"]).unwrap();
@@ -155,7 +155,7 @@ fn a_garbled_tail_is_cut_off_and_nothing_before_it() {
 }
 
 #[test]
-fn damage_before_the_tail_is_not_passed_over() {
+fn damage_before_the_tail_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(&dir).unwrap();
     for value in ["first", "second", "third"] {

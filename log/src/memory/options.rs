@@ -21,8 +21,8 @@ pub struct MemoryOptions {
     pub gaps: Option<Gaps>,
     /// Delivers records repeatedly. Default never.
     pub repeats: Option<Repeats>,
-    /// The most records of a partition that a reader delivers before it continues with the next partition. It returns to the
-    /// partition within the same poll. Default all records.
+    /// The maximum number of records of a partition that a reader delivers in turn. Then it continues with the next
+    /// partition, and returns to the partition within the same poll. Default all records.
     pub chunk: Option<usize>,
     /// Whether every partition is held (see [`MemoryLog::hold`]) from the start. Default no.
     pub held: bool,

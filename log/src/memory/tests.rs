@@ -54,7 +54,7 @@ fn a_reader_below_a_moved_start_is_out_of_range_until_it_seeks() {
 }
 
 #[test]
-fn what_is_held_moves_the_bounds_and_is_delivered_on_release() {
+fn held_records_move_the_bounds_and_are_delivered_on_release() {
     let log = MemoryLog::with(MemoryOptions { held: true, ..MemoryOptions::default() });
     append(&log, &["a", "b"]).unwrap();
     let mut reader = log.reader(&[(ZERO, Offset::ZERO)]).unwrap();

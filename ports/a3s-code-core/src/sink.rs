@@ -130,8 +130,8 @@ impl CheckpointSink {
         saved
     }
 
-    /// Deletes the run's checkpoints, because it ended: loads return `None` until another one is saved. The log keeps the records.
-    /// Writes nothing for a run without checkpoints.
+    /// Deletes the run's checkpoints, because it ended: loads return `None` until another checkpoint is saved. The log
+    /// keeps the records. Writes nothing for a run without checkpoints.
     ///
     /// Errors: as [`CheckpointSink::try_save`].
     pub async fn delete(&self, run_id: &str) -> Result<(), SaveError> {
@@ -145,7 +145,7 @@ impl CheckpointSink {
         Ok(())
     }
 
-    /// The run's last checkpoint. `None` only if the log proves that the run has none: none was ever saved, or
+    /// The run's last checkpoint. `None` only if the log proves that the run has no checkpoint: it was never saved, or
     /// [`CheckpointSink::delete`] followed. Sees all saves that ended before this call. Claims nothing; any process may call it.
     pub async fn try_load(&self, run_id: &str) -> Result<Option<LoopCheckpoint>, LoadError> {
         load(self.runlog(), run_id).await

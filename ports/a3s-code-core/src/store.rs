@@ -64,7 +64,7 @@ impl SessionStore for CheckpointedStore {
         Ok(self.sink.delete(run_id).await?)
     }
 
-    /// That of the wrapped store, which does not encrypt what is in the journal.
+    /// The setting of the wrapped store. It does not encrypt checkpoints in the journal.
     fn capabilities(&self) -> SessionStoreCapabilities {
         SessionStoreCapabilities { encrypted_at_rest: false, ..self.rest.capabilities() }
     }

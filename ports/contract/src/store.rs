@@ -94,7 +94,7 @@ impl RunJournalReader for FakeJournalStore {
     }
 }
 
-/// Replaces the list in which journals that the SDK's tests define keep their records.
+/// Replaces the list of records in the journals that the SDK's tests define.
 #[derive(Debug, Default)]
 pub struct Records {
     store: FakeJournalStore,
@@ -102,13 +102,13 @@ pub struct Records {
 }
 
 impl Records {
-    /// Appends to the journal, and reads it again. A record that such a journal fails on purpose does not arrive here, but its
-    /// number was tried.
+    /// Appends to the journal, and reads it again. If the test's journal fails an append on purpose, its record does
+    /// not reach this list, but the SDK has used the record's number.
     pub fn push(&mut self, record: JournalRecord) {
         if record.journal_seq > self.read.len() as u64 + 1 {
             self.store.journal = self.store.journal.numbered_from(record.journal_seq - 1);
         }
-        self.store.append(record).expect("the record is taken");
+        self.store.append(record).expect("the record is accepted");
         self.read = self.store.records();
     }
 }
@@ -133,9 +133,9 @@ impl Default for InMemoryCheckpointStore {
     }
 }
 
-#[allow(clippy::missing_errors_doc, reason = "as of the traits")]
+#[allow(clippy::missing_errors_doc, reason = "the traits document the errors")]
 impl InMemoryCheckpointStore {
-    /// Another store.
+    /// A separate store.
     pub fn new() -> Self {
         Self::default()
     }

@@ -76,7 +76,7 @@ impl Inner {
                 numbers.add(number, wrote.journal_seq.get(), &record.record_id);
             }
             Ok(_) if !next => {}
-            // Another write, or a refused one, used a number: read the numbers again.
+            // Another write or a refused write used a number: read the numbers again.
             Ok(_) => *cached = None,
             Err(failed) => {
                 *cached = None;

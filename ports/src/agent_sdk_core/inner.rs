@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-/// The most runs whose numbers are cached; an idle one is evicted.
+/// The maximum number of runs whose numbers are cached; an idle run is evicted.
 const RUNS_MAX: usize = 1024;
 
 #[derive(Debug)]

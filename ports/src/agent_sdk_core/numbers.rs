@@ -55,7 +55,7 @@ impl Numbers {
         self.renamed.contains(&number)
     }
 
-    /// Adds the record after the last one.
+    /// Adds the next record.
     pub(super) fn add(&mut self, theirs: u64, ours: u64, id: &str) {
         self.ids.insert(hash(id));
         match self.segments.last_mut() {

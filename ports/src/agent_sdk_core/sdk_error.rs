@@ -30,7 +30,7 @@ pub(super) fn sdk_error(error: &Error, unknown: bool) -> AgentError {
     AgentError::new(kind, retry, format!("{error}{may}"))
 }
 
-/// A record that was read is not one of the SDK's.
+/// A record that was read does not belong to the SDK.
 pub(super) fn foreign(what: &str, error: &impl std::fmt::Display) -> AgentError {
     let message = format!("{what} is not what agent-sdk-core writes: {error}");
     AgentError::new(AgentErrorKind::RecoveryRepairNeeded, RetryClassification::RepairNeeded, message)

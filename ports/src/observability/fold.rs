@@ -34,7 +34,7 @@ pub(super) enum CallEvent {
 /// Returns the statements up to `at` in order of precedence: the last one decides.
 fn statements_until<T>(statements: &[Statement<T>], at: i64) -> Vec<&Statement<T>> {
     let mut earlier: Vec<_> = statements.iter().filter(|statement| statement.validity.at <= at).collect();
-    // A stable sort: equal ones keep the log's order.
+    // A stable sort: equal statements keep the log's order.
     earlier.sort_by_key(|statement| (statement.validity.at, statement.validity.is_valid));
     earlier
 }

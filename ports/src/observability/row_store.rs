@@ -1,4 +1,4 @@
-//! Reads the statements about rows, and writes new ones.
+//! Reads the statements about rows, and writes new statements.
 
 use super::{
     fold::{self, CallEvent, END, Statement, TurnEvent},
@@ -25,7 +25,7 @@ pub(super) struct RowStore {
 /// A call's key.
 type Key<'a> = (Uuid, &'a str);
 
-/// A group of writes; each sees the ones before it.
+/// A group of writes; each sees the writes before it.
 struct Group<'a> {
     rows: &'a RowStore,
     writer: &'a Writer,

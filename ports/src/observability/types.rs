@@ -98,14 +98,15 @@ pub type ToolCall = (ToolCallReq, Option<ToolCallDone>);
 
 /// The contract's store. Each write returns once it is applied.
 pub trait ObservabilityStore {
-    /// Inserts a turn, or updates the fields of an existing one. Writes nothing if nothing changes at any time.
+    /// Inserts a turn, or updates the fields of an existing turn. Writes nothing if nothing changes at any time.
     fn upsert_conversation_turn(&self, turn: ConversationTurn) -> Result<(), DbError>;
     /// The turns created at or after a time, oldest first.
     fn list_conversation_since(&self, since_ms: i64, limit: usize) -> Result<Vec<ConversationTurn>, DbError>;
-    /// Inserts a request, or updates the non-key fields of an existing one. A call that has ended stays ended, and does not start
-    /// after its end. Writes nothing if nothing changes at any time.
+    /// Inserts a request, or updates the non-key fields of an existing request. A call that has ended stays ended, and
+    /// does not start after its end. Writes nothing if nothing changes at any time.
     fn record_tool_call_requested(&self, req: ToolCallReq) -> Result<(), DbError>;
-    /// Ends a call, which must be there at the time of its end. The same end again writes nothing; a different one is refused.
+    /// Ends a call, which must be there at the time of its end. The same end again writes nothing; a different end is
+    /// refused.
     fn record_tool_call_done(&self, done: ToolCallDone) -> Result<(), DbError>;
     /// A call.
     fn get_tool_call(&self, request_id: Uuid, call_id: &str) -> Result<Option<ToolCall>, DbError>;

@@ -47,7 +47,7 @@ pub struct Change {
     pub new: Option<Row>,
     /// The row before the write, if it existed.
     pub old: Option<Row>,
-    /// Changes that this callback missed before this one, because its queue was full.
+    /// Changes that this callback missed before this change, because its queue was full.
     pub missed: u64,
 }
 

@@ -44,7 +44,7 @@ impl InProcess {
         Runlog::embedded(config, self.projector.clone())
     }
 
-    /// The log, to make it fail at will: [`MemoryLog::fail_next`] loses an answer, [`MemoryLog::hold`] delays what is read.
+    /// The log, to make it fail at will: [`MemoryLog::fail_next`] loses an answer, [`MemoryLog::hold`] delays reads.
     pub fn log(&self) -> &MemoryLog {
         &self.log
     }

@@ -46,7 +46,7 @@ pub fn certificate(bytes: &[u8]) {
     fuzzing::certificate(bytes);
 }
 
-/// Cursors, receipts, times, positions and patterns. What is accepted is accepted again as it is printed.
+/// Cursors, receipts, times, positions and patterns. The printed form of an accepted text is accepted again.
 pub fn cursor(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
     fuzzing::receipt(text, NOW_MILLIS);

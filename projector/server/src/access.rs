@@ -19,7 +19,7 @@ use std::{net::IpAddr, sync::Arc};
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// How the browser fetches: `navigate` if it shows the answer.
 const FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
-/// What the browser fetches for: `document` is a tab or window, not a frame.
+/// The destination of the browser's request: `document` is a tab or window, not a frame.
 const FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 /// Names of this server besides IP addresses and `localhost`, in lower case, without ports.
@@ -47,7 +47,7 @@ pub(super) async fn guard(State(hosts): State<AllowedHosts>, request: Request, n
 }
 
 /// Refuses as [`guard`] does, but follows links of other sites' pages: the browser then shows the page to its user, and
-/// nothing of it to the other site.
+/// the other site cannot read it.
 pub(super) async fn guard_page(State(hosts): State<AllowedHosts>, mut request: Request, next: Next) -> Response {
     if is_link(&request) {
         request.headers_mut().remove(FETCH_SITE);
@@ -73,7 +73,7 @@ async fn answer(refused: Option<(StatusCode, ErrorKind, String)>, request: Reque
 
 fn refusal(hosts: &AllowedHosts, request: &Request) -> Option<(StatusCode, ErrorKind, String)> {
     let headers = request.headers();
-    let host = asked_host(request.uri(), headers);
+    let host = requested_host(request.uri(), headers);
     // Every browser names a host; HTTP/1.0 need not.
     let foreign = match &host {
         Ok(host) => host.as_ref().filter(|host| !hosts.contains(host)).map(ToString::to_string),
@@ -107,7 +107,7 @@ fn refusal(hosts: &AllowedHosts, request: &Request) -> Option<(StatusCode, Error
 
 /// Returns the host of the request: from its target, otherwise from its only `Host` header. The error is the malformed
 /// host.
-fn asked_host(target: &Uri, headers: &HeaderMap) -> Result<Option<Authority>, String> {
+fn requested_host(target: &Uri, headers: &HeaderMap) -> Result<Option<Authority>, String> {
     if let Some(authority) = target.authority() {
         return Ok(Some(authority.clone()));
     }

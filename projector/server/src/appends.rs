@@ -101,7 +101,7 @@ pub(super) async fn append(
     };
     let traceparent = request.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let receipts = contents::receipts(request.headers())?;
-    let (body, _room) = body::read_records(&app, request, ask.deadline()).await?;
+    let (body, _memory) = body::read_records(&app, request, ask.deadline()).await?;
     let Records { many, drafts, warnings } = records::read(&app.caller, &body, query.strict, !also.is_empty())?;
     contents::may_name(&app, run_id.borrow(), &drafts, &receipts).await?;
     let to_audit: Vec<_> =
@@ -148,7 +148,7 @@ async fn audit(app: &App, run_id: RunId<&str>, records: &[&JournalRecord]) -> Re
     Ok(())
 }
 
-/// Adds to outcomes what the index has of them, if they were judged.
+/// Adds the data of the index to outcomes, if the records were judged.
 async fn answer_outcomes(
     app: &App,
     run_id: &RunId,

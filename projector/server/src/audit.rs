@@ -202,7 +202,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
-    fn a_file_that_is_full_is_put_aside_and_a_torn_line_ends_where_it_was_torn() {
+    fn a_full_file_is_renamed_and_the_next_line_after_a_torn_line_is_whole() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.jsonl");
         fs::write(&path, b"{\"torn\":").unwrap();

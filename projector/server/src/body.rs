@@ -27,7 +27,7 @@ const BYTES_MAX: usize = 16 << 20;
 const TEXT_BYTES_MAX: usize = 8 << 20;
 /// The largest body of records with a content store, bytes: the largest payload and its envelope.
 const RECORDS_BYTES_MAX: usize = runlog_content::CONTENT_BYTES_MAX + (8 << 20);
-/// A body up to this size is read at once, bytes; longer ones share [`BODY_BYTES`](super::memory_limits::BODY_BYTES).
+/// A body up to this size is read at once, bytes; longer bodies share [`BODY_BYTES`](super::memory_limits::BODY_BYTES).
 const SMALL_BYTES_MAX: usize = 64 << 10;
 
 /// How long a client may pause. Beyond this pause it must reach [`BYTES_PER_MS_MIN`] on average.

@@ -71,8 +71,8 @@ impl EventItem for Change {
     }
 }
 
-/// Sends the past changes of an index, then new ones; with `until_end`, stops after the past ones. Resuming at a cursor
-/// neither repeats nor skips a change.
+/// Sends the past changes of an index, then new changes; with `until_end`, stops after the past changes. Resuming at a
+/// cursor neither repeats nor skips a change.
 pub(super) async fn stream(
     app: App,
     Path(name): Path<String>,

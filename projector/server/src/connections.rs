@@ -48,7 +48,7 @@ pub(super) struct Accept {
     pub(super) tls: Option<Arc<Tls>>,
     /// Whether clients must authenticate.
     pub(super) asks_for_tokens: bool,
-    /// Concurrent connections, including handshakes. Further ones wait to be accepted.
+    /// Concurrent connections, including handshakes. Further connections wait to be accepted.
     pub(super) connections_max: usize,
     pub(super) failures: HandshakeFailures,
 }

@@ -41,7 +41,7 @@ pub(super) async fn upload(
     Query(patience): Query<Patience>,
     request: Request,
 ) -> Result<Json<Uploaded>, Refusal> {
-    let (body, _room) = body::read_records(&app, request, patience.deadline()).await?;
+    let (body, _memory) = body::read_records(&app, request, patience.deadline()).await?;
     let invalid = |message: String| Error::new(ErrorKind::Invalid, message);
     let Draft { mut record, .. } = Draft::parse_new(&body).map_err(|error| invalid(format!("the record: {error}")))?;
     drop(body);

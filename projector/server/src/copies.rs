@@ -40,7 +40,7 @@ use serde::Deserialize;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Limits of one append: records, and their bytes.
+/// Limits of one append: number of records, and their bytes.
 const PART_RECORDS_MAX: usize = 256;
 const PART_BYTES_MAX: u64 = 4 << 20;
 
@@ -51,7 +51,7 @@ pub(super) struct CopyBody {
     from: RunId,
     /// The target's writer, as its claim returned it. Without one, the target must never have been claimed.
     writer_id: Option<WriterId>,
-    /// Its epoch.
+    /// The writer's epoch.
     #[serde(default)]
     writer_epoch: Epoch,
 }
@@ -77,7 +77,7 @@ pub(super) async fn append(
     if body.from == target {
         return Err(Error::new(ErrorKind::Conflict, format!("run {target} cannot be copied into itself")).into());
     }
-    let _room = app.limits.copies.try_acquire().map_err(|_| {
+    let _permit = app.limits.copies.try_acquire().map_err(|_| {
         let message = format!("{} copies are in progress; nothing was copied", COPIES_MAX);
         Error::new(ErrorKind::Overloaded, message)
     })?;
@@ -109,19 +109,22 @@ async fn copy(app: &App, copying: &Arc<Copying>) -> Result<(), Error> {
     let mut done = 0;
     while let Some(end) = copying.part(done) {
         let work = Arc::clone(copying);
-        let records = app.read(move |app| part(app, &work, done..end)).await.map_err(|error| after(done, error))?;
+        let records =
+            app.read(move |app| part(app, &work, done..end)).await.map_err(|error| mark_partial(done, error))?;
         let drafts: Vec<Draft> = records.into_iter().map(|record| copying.draft(record)).collect();
         let target = copying.target.borrow();
         if done == 0 {
-            // A target with other records gets no record of the copy.
-            let outcomes = check(&app.projector, target, drafts.clone(), (&app.caller).into(), copying.left()).await?;
-            copying.judged(&outcomes, "nothing was copied")?;
+            // If the target has other records, the copy must not append any record.
+            let outcomes =
+                check(&app.projector, target, drafts.clone(), (&app.caller).into(), copying.time_left()).await?;
+            copying.check_judgements(&outcomes, "nothing was copied")?;
         }
         let judged = AnswerAt::Judged(Consistency::Eventual);
-        let appended = app.appender.append_from(target, drafts, (&app.caller).into(), judged, copying.left()).await;
-        let outcomes = appended.map_err(|error| after(done, error))?;
+        let appended =
+            app.appender.append_from(target, drafts, (&app.caller).into(), judged, copying.time_left()).await;
+        let outcomes = appended.map_err(|error| mark_partial(done, error))?;
         app.metrics.appended(&outcomes);
-        copying.judged(&outcomes, &format!("{done} of its records were copied before"))?;
+        copying.check_judgements(&outcomes, &format!("{done} of its records are already copied"))?;
         done = end;
     }
     Ok(())
@@ -131,19 +134,19 @@ async fn copy(app: &App, copying: &Arc<Copying>) -> Result<(), Error> {
 fn part(app: &App, copying: &Copying, which: std::ops::Range<usize>) -> Result<Vec<JournalRecord>, Error> {
     let Copying { target, body, partition, plan, .. } = copying;
     let (store, place) = (app.projector.store(*partition), app.topic_partition(*partition));
-    let (rows, contents) = (app.rows(&store, body.from.borrow()), app.projector.contents(copying.left()));
+    let (rows, contents) = (app.rows(&store, body.from.borrow()), app.projector.contents(copying.time_left()));
     let ids = (body.from.borrow(), target.borrow());
     let chosen = plan.records.get(which).unwrap_or_default();
-    chosen.iter().map(|one| plan.copied(&rows, &contents, place, ids, one.at)).collect()
+    chosen.iter().map(|record| plan.copied(&rows, &contents, place, ids, record.at)).collect()
 }
 
 /// Marks the error of a copy that already appended `done` records.
-fn after(done: usize, error: Error) -> Error {
+fn mark_partial(done: usize, error: Error) -> Error {
     if done == 0 { error } else { error.after_a_part() }
 }
 
 impl Copying {
-    fn left(&self) -> Duration {
+    fn time_left(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now())
     }
 
@@ -151,12 +154,12 @@ impl Copying {
     /// one record.
     fn part(&self, from: usize) -> Option<usize> {
         let mut bytes = 0;
-        let mut fits = |one: &copies::Chosen| {
-            bytes += one.bytes;
+        let mut fits = |record: &copies::Chosen| {
+            bytes += record.bytes;
             bytes <= PART_BYTES_MAX
         };
         let left = self.plan.records.get(from..).filter(|left| !left.is_empty())?;
-        let fitting = left.iter().take(PART_RECORDS_MAX).copied().take_while(|one| fits(one)).count();
+        let fitting = left.iter().take(PART_RECORDS_MAX).copied().take_while(|record| fits(record)).count();
         Some(from + fitting.max(1))
     }
 
@@ -178,10 +181,10 @@ impl Copying {
         }
     }
 
-    /// Checks that every record of a part is applied.
+    /// Checks the outcomes of a part: every record must be applied.
     ///
     /// Errors: `Fenced` if another writer has the target; `Conflict` if the target has other records.
-    fn judged(&self, outcomes: &[Outcome], so_far: &str) -> Result<(), Error> {
+    fn check_judgements(&self, outcomes: &[Outcome], so_far: &str) -> Result<(), Error> {
         let Some(refused) =
             outcomes.iter().find(|outcome| outcome.outcome == Disposition::Refused || outcome.reason.is_some())
         else {

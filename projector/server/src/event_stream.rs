@@ -20,9 +20,9 @@ use std::{convert::Infallible, time::Duration};
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Returns where a stream starts. A browser that reconnects repeats the URL and sends the id of its last event.
-pub(super) fn from<'a>(headers: &'a HeaderMap, asked: Option<&'a str>) -> Option<&'a str> {
+pub(super) fn from<'a>(headers: &'a HeaderMap, requested: Option<&'a str>) -> Option<&'a str> {
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).filter(|id| !id.is_empty());
-    last.or(asked)
+    last.or(requested)
 }
 
 fn ending() -> Error {

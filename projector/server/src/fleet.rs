@@ -205,7 +205,7 @@ pub(super) async fn dead_letter(app: App, Path(at): Path<String>) -> Result<Json
 }
 
 pub(super) async fn verify(app: App, _: Query<Nothing>) -> Result<Json<Verification>, Refusal> {
-    let busy = "a verification is in progress; nothing happened, send this one again later";
+    let busy = "a verification is in progress; nothing happened, send this request again later";
     let _turn = app.limits.verification.try_acquire().map_err(|_| Error::new(ErrorKind::Overloaded, busy))?;
     app.audit(Action::Verify, None, json!({})).await?;
     let started = Instant::now();

@@ -35,7 +35,7 @@ pub(super) enum Failure {
     Refused,
     /// The handshake took too long.
     TimedOut,
-    /// Too many newer connections came.
+    /// Too many newer connections were accepted.
     CrowdedOut,
     /// The client does not speak TLS.
     NotTls,

@@ -95,7 +95,7 @@ async fn settings(app: &App) -> Vec<Finding> {
     }
 }
 
-/// Finds partitions of the topic that the journal does not have: somebody added them after the journal's genesis.
+/// Finds partitions of the topic that the journal does not have: they were added after the journal's genesis.
 fn added_partitions(count: Option<u32>, journal: &Journal, topic: &str) -> Option<Finding> {
     let (count, own) = (count?, journal.partitions);
     let what = format!("topic {topic} has {count} partitions, journal {} has {own}", journal.journal_id);
@@ -245,7 +245,7 @@ pub(super) async fn doctor(app: App, _: Query<Nothing>) -> Result<Json<Doctor>, 
         findings.push(Finding {
             severity: Severity::Error.into(),
             what: format!(
-                "the server uses older keys of the issuer {issuer}, since the current ones cannot be used: {why}"
+                "the server uses older keys of the issuer {issuer}, since its current keys cannot be used: {why}"
             ),
             fix: "correct the file of keys, or check that their URL is reachable; the server retries by itself".into(),
         });
@@ -392,16 +392,16 @@ mod tests {
     }
 
     #[test]
-    fn partitions_that_the_topic_has_more_than_the_journal_are_a_warning() {
+    fn partitions_beyond_the_journals_count_are_a_warning() {
         let journal = Journal { journal_id: "j".into(), partitions: 2 };
-        let found = |count| added_partitions(count, &journal, "t").map(|finding| (finding.severity, finding.what));
-        assert_eq!((found(None), found(Some(2))), (None, None));
+        let finding_of = |count| added_partitions(count, &journal, "t").map(|finding| (finding.severity, finding.what));
+        assert_eq!((finding_of(None), finding_of(Some(2))), (None, None));
         let what = "topic t has 3 partitions, journal j has 2".to_owned();
-        assert_eq!(found(Some(3)), Some((Severity::Warning.into(), what)));
+        assert_eq!(finding_of(Some(3)), Some((Severity::Warning.into(), what)));
     }
 
     #[test]
-    fn one_outage_is_one_finding() {
+    fn errors_with_one_cause_are_one_finding() {
         let errors =
             ["timed out, topic t, partition 0", "timed out, topic t, partition 1", "refused, topic t, partition 2"];
         let partitions = PartitionId::all(3);

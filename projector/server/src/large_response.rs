@@ -23,7 +23,7 @@ use std::{
 };
 use tokio::sync::OwnedSemaphorePermit;
 
-/// An answer up to this size needs no quota, bytes; longer ones share 128 MiB.
+/// An answer up to this size needs no quota, bytes; longer answers share 128 MiB.
 const SMALL_BYTES_MAX: usize = 64 << 10;
 /// The size of a chunk that a connection gets, bytes. For a client that does not read, one chunk is in memory outside
 /// the quota.

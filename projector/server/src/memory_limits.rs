@@ -5,7 +5,7 @@ use runlog_projector::index::executor::{Executor, Few};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
-/// Concurrent requests; further ones are refused as `overloaded`. A stream counts until it begins.
+/// Concurrent requests; further requests are refused as `overloaded`. A stream counts until it begins.
 pub(super) const REQUESTS_MAX: usize = 1024;
 /// Past states of runs in memory at the same time; each takes at most [`BYTES_MAX`](runlog_projector::index::as_of::BYTES_MAX).
 pub(super) const PASTS_MAX: usize = 2;

@@ -45,9 +45,15 @@ pub(super) async fn list(
     let partition = app.wait_for_run(run_id.borrow(), &ask).await?;
     app.read(move |app| {
         let (store, place) = (app.projector.store(partition), app.topic_partition(partition));
-        let of = (Some(run_id.borrow()), query.ended);
-        let page =
-            query::open_items::page(&app.rows(&store, run_id.borrow()), place, index, of, cursor.as_deref(), limit)?;
+        let filter = (Some(run_id.borrow()), query.ended);
+        let page = query::open_items::page(
+            &app.rows(&store, run_id.borrow()),
+            place,
+            index,
+            filter,
+            cursor.as_deref(),
+            limit,
+        )?;
         let (items, next) = page;
         let standing = items.into_iter().map(|(_, standing)| standing).collect();
         Ok(Json(Standings { standing, next_cursor: next.map(|key| hex(&key)) }))

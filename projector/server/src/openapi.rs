@@ -162,7 +162,8 @@ fn take(document: &mut Value, method: &str, path: &str, name: &str) {
     }
 }
 
-/// The answers' schemas by name: those in the generator, and those of handlers that write their responses themselves.
+/// The answers' schemas by name: the generator's schemas, and the schemas of handlers that write their responses
+/// themselves.
 fn answers(mut generator: SchemaGenerator) -> Map<String, Value> {
     macro_rules! answers {
         ($($answer:ty),* $(,)?) => {$(
@@ -182,7 +183,7 @@ fn answers(mut generator: SchemaGenerator) -> Map<String, Value> {
     ];
     let family = <Family as schemars::JsonSchema>::json_schema(&mut generator);
     let mut schemas = generator.take_definitions(true);
-    each(&mut schemas, answered);
+    each(&mut schemas, describe_answer);
     schemas.insert("FactFamily".into(), family.into());
     let indices: Vec<&str> = shown::names().collect();
     let about = "An index, as `verify` names it; `horizons` has no changes to follow.";
@@ -199,7 +200,7 @@ fn bodies() -> Map<String, Value> {
     generator.subschema_for::<runs::ResolutionBody>();
     generator.subschema_for::<skips::SkipBody>();
     let mut schemas = generator.take_definitions(true);
-    each(&mut schemas, of_json);
+    each(&mut schemas, remove_rust_keywords);
     schemas
 }
 
@@ -213,7 +214,7 @@ fn each(schemas: &mut Map<String, Value>, change: fn(&mut Schema)) {
 }
 
 /// Removes keywords that describe Rust, not JSON, from a derived schema.
-fn of_json(schema: &mut Schema) {
+fn remove_rust_keywords(schema: &mut Schema) {
     schema.remove("default");
     if schema.get("format").and_then(Value::as_str) != Some("date-time") {
         schema.remove("format");
@@ -225,8 +226,8 @@ fn of_json(schema: &mut Schema) {
 
 /// Also makes an answer's members present or absent, never null, and removes defaults: these serve clients that read
 /// older servers' answers.
-fn answered(schema: &mut Schema) {
-    of_json(schema);
+fn describe_answer(schema: &mut Schema) {
+    remove_rust_keywords(schema);
     let required: Vec<String> =
         schema.get("required").and_then(|names| serde_json::from_value(names.clone()).ok()).unwrap_or_default();
     for (name, member) in schema.get_mut("properties").and_then(Value::as_object_mut).into_iter().flatten() {
@@ -238,7 +239,7 @@ fn answered(schema: &mut Schema) {
 
 /// Removes null from the types that a schema allows.
 fn never_null(schema: &mut Value) {
-    let null = |one: &Value| *one == json!({ "type": "null" });
+    let null = |schema: &Value| *schema == json!({ "type": "null" });
     if let Some([name, other]) = schema["type"].as_array().map(Vec::as_slice)
         && other == "null"
     {

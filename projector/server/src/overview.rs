@@ -11,7 +11,7 @@ use runlog_schemas::answer::{
     Overview, PartitionHealth, PartitionProgress, PartitionState, PendingByClass, PendingByState,
 };
 
-/// Counts the runs that the caller may see.
+/// Returns the counts over the runs that the caller may see.
 async fn read_counts(app: &App) -> Result<Counted, Error> {
     let visible = app.caller.visible();
     if visible.is_all() {

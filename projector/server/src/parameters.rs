@@ -77,8 +77,8 @@ pub(super) fn check_attribution(what: &str, who: &str, why: &str) -> Result<(), 
 }
 
 /// Checks the size of a page.
-pub(super) fn limit(asked: Option<usize>) -> Result<usize, Error> {
-    let limit = asked.unwrap_or(LIMIT);
+pub(super) fn limit(requested: Option<usize>) -> Result<usize, Error> {
+    let limit = requested.unwrap_or(LIMIT);
     if (1..=LIMIT_MAX).contains(&limit) {
         return Ok(limit);
     }

@@ -37,7 +37,7 @@ pub(super) async fn admit(State(limits): State<Arc<MemoryLimits>>, request: Requ
         Ok(_permit) => next.run(request).await,
         Err(_) => problem(&Error::new(
             ErrorKind::Overloaded,
-            format!("{REQUESTS_MAX} requests are in progress; nothing happened, send this one again later"),
+            format!("{REQUESTS_MAX} requests are in progress; nothing happened, send this request again later"),
         )),
     }
 }

@@ -1,4 +1,4 @@
-//! One operation: its method and path, the access that it needs, and its handler.
+//! An operation: its method and path, the access that it needs, and its handler.
 
 use super::{
     app::App,

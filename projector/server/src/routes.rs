@@ -83,7 +83,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn an_operation_describes_the_query_parameters_that_its_handler_takes() {
+    fn an_operation_describes_the_query_parameters_that_its_handler_accepts() {
         let document = openapi::document(&routes());
         let items = |value: &Value| value.as_array().cloned().unwrap_or_default();
         for Route { method, path, query, .. } in routes() {

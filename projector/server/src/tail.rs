@@ -55,7 +55,7 @@ struct Tail {
     show: timeline::Show,
 }
 
-/// Sends the existing lines, then new ones; with `until_end`, stops after the existing ones. Resuming at a cursor
+/// Sends the existing lines, then new lines; with `until_end`, stops after the existing lines. Resuming at a cursor
 /// neither repeats nor skips a line.
 pub(super) async fn stream_run(
     app: App,

@@ -16,7 +16,8 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// The most at the same time. One more ends the oldest, since an honest client authenticates within milliseconds.
+/// Maximum number of unauthenticated connections. A further connection ends the oldest, since an honest client
+/// authenticates within milliseconds.
 const UNAUTHENTICATED_MAX: usize = 1024;
 
 /// The unauthenticated connections of a listener.
@@ -30,19 +31,19 @@ struct Pending {
     live: BTreeMap<u64, oneshot::Sender<()>>,
 }
 
-/// One of them; dropping this removes it from the count.
+/// An unauthenticated connection. Dropping this removes it from the count.
 #[derive(Debug)]
 pub(super) struct Unauthenticated {
     number: u64,
     all: Arc<UnauthenticatedConnections>,
 }
 
-/// The end of an unauthenticated connection, if too many newer ones are accepted or the server ends.
+/// The end of an unauthenticated connection, if too many newer connections are accepted or the server ends.
 #[derive(Debug)]
 pub(super) struct Eviction(oneshot::Receiver<()>);
 
 impl UnauthenticatedConnections {
-    /// Adds a connection. Ends the oldest if there are too many.
+    /// Adds a connection. Ends the oldest connection if there are too many.
     pub(super) fn add(self: &Arc<Self>) -> (Unauthenticated, Eviction) {
         let (end, ended) = oneshot::channel();
         let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -55,7 +56,7 @@ impl UnauthenticatedConnections {
         (Unauthenticated { number, all: Arc::clone(self) }, Eviction(ended))
     }
 
-    /// Ends all of them.
+    /// Ends all unauthenticated connections.
     pub(super) fn close_all(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).live.clear();
     }
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_connection_too_many_ends_the_oldest_unauthenticated_one_and_no_other() {
+    async fn one_connection_too_many_ends_only_the_oldest_unauthenticated_connection() {
         let all = Arc::new(UnauthenticatedConnections::default());
         let (authenticated, mut never) = all.add();
         let (_first, mut oldest) = all.add();
@@ -129,7 +130,7 @@ mod tests {
         drop(authenticated);
         let others: Vec<_> = (2..UNAUTHENTICATED_MAX).map(|_| all.add()).collect();
         assert!(!is_evicted(&mut oldest).await);
-        // An ended connection frees its place.
+        // An ended connection no longer counts.
         drop(others);
         let _more = [all.add(), all.add()];
         let crowd: Vec<_> = (0..UNAUTHENTICATED_MAX - 3).map(|_| all.add()).collect();

@@ -5,7 +5,7 @@ use axum::{extract::Request, middleware, response::Response};
 use runlog_projector::index::error::Error;
 use runlog_schemas::{answer::ErrorKind, id};
 
-/// Refuses a query that is not UTF-8: with replacement characters it would ask for something else. Refuses a path with
+/// Refuses a query that is not UTF-8: with replacement characters it would be another query. Refuses a path with
 /// `.` or `..` segments too, since most clients remove them before they send the request.
 pub(super) async fn check(request: Request, next: middleware::Next) -> Response {
     let dots = |segment: &str| String::from_utf8(decode_percent(segment)).ok().and_then(|text| id::dots(&text));

@@ -32,9 +32,9 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// The most memory of one run, bytes of its keys and rows.
+/// Maximum memory of one run: bytes of its keys and rows.
 pub const BYTES_MAX: usize = 256 << 20;
-/// Bytes read ahead of the fold; exceeded by at most one record.
+/// Bytes that are read ahead of the fold; exceeded by at most one record.
 const AHEAD_BYTES: usize = 1 << 20;
 
 /// Limits of folding a run.
@@ -61,9 +61,9 @@ struct Folded {
     offset: Offset,
     /// Whether the index has applied it as a single record.
     is_alone: bool,
-    /// How many records of it the index has applied.
+    /// The number of its records that the index has applied.
     applied: u64,
-    /// None if a skip voids it.
+    /// `None` if a skip voids the delivery.
     effect: Option<Effect>,
 }
 
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_counts_the_bytes_of_what_it_holds() {
+    fn memory_counts_the_bytes_of_its_keys_and_rows() {
         let rows = Memory::default();
         for (row, bytes) in [(Some("row"), 6), (Some("longer"), 9), (Some(""), 3), (None, 0), (None, 0)] {
             rows.commit([(&b"key"[..], row.map(str::as_bytes))].into_iter()).unwrap();

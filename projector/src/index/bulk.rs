@@ -4,7 +4,7 @@
 //!   log ─▶ scan: decode, sort by run ─▶ fold each run in memory ─┬─ families keyed by run ──────────▶ ┐
 //!          (sorter: memory, segments)   (the live fold's code)   └─ all others ─▶ sorter, at the end ─▶ sink
 //!
-//!   sink: tables that a store ingests at once (build), or digests (verify), which take all rows at once and in any order
+//!   sink: tables that a store ingests at once (build), or digests (verify), which accept rows in any order
 //! ```
 //!
 //! The result equals the rows of the live fold. A run's rows depend only on its own records in log order, and the fold of a
@@ -49,22 +49,24 @@ use sorter::{Sorted, Sorter};
 use std::{collections::BTreeMap, ops::ControlFlow};
 
 /// Changes of a run are committed after the record that reaches this size, bytes, because a prefix read visits all
-/// uncommitted changes. Less with less memory.
+/// uncommitted changes. Smaller if the build has less memory.
 const CHANGES_BYTES: usize = 1 << 20;
-/// The sizes of tables, bytes before compression. Less with less memory.
+/// The sizes of tables, bytes before compression. Smaller if the build has less memory.
 const FAMILY_BYTES_MIN: usize = 256 << 10;
 const TABLE_BYTES_MAX: usize = 128 << 20;
 const TABLE_BYTES_MIN: usize = 16 << 10;
-/// A verification uses this part of a build's memory, because the server answers queries at the same time.
-const PROOF_PART: usize = 4;
-/// Records, and rows, between two checks for a shutdown.
-const LOOK_EVERY: u64 = 1024;
+/// A verification uses the memory of a build divided by this number, because the server answers queries at the same
+/// time.
+const VERIFY_DIVISOR: usize = 4;
+/// Number of records or rows between two checks for a shutdown.
+const SHUTDOWN_CHECK_EVERY: u64 = 1024;
 /// Bytes of an offset and of a timestamp.
 const NUMBER: usize = 8;
 
-/// Builds the empty store of `fold` from the log's beginning, up to `to` (exclusive) or to the first record that blocks the
-/// partition. Returns false if the loop must apply the records instead. Then the store is in memory or not empty, or the
-/// log does not begin with the journal's genesis. The caller must resume the fold from the store, also after an error.
+/// Builds the index of `fold`, whose store is empty, from the log's beginning, up to `to` (exclusive) or to the first
+/// record that blocks the partition. Returns false if the loop must apply the records instead. Then the store is in
+/// memory or not empty, or the log does not begin with the journal's genesis. The caller must resume the fold from the
+/// store, also after an error.
 ///
 /// After a crash the store has all rows of the build or none. Blocking.
 pub(crate) fn build(shared: &Shared, fold: &Fold, to: Offset) -> Result<bool, Error> {
@@ -112,7 +114,7 @@ fn build_in(shared: &Shared, fold: &Fold, to: Offset, folder: &Folder) -> Result
     Ok(true)
 }
 
-/// Folds a partition up to `end` (exclusive), with exactly the `voided` offsets voided, into a sink. Returns the sink and
+/// Folds a partition up to `end` (exclusive), into a sink. Skips exactly the offsets in `voided`. Returns the sink and
 /// the number of records read. Temporary files are in `folder`. Blocking.
 pub(crate) fn replay<S: Sink>(
     shared: &Shared,
@@ -122,7 +124,7 @@ pub(crate) fn replay<S: Sink>(
     folder: &Folder,
     sink: S,
 ) -> Result<(S, u64), Error> {
-    let memory_bytes = shared.build_bytes() / PROOF_PART;
+    let memory_bytes = shared.build_bytes() / VERIFY_DIVISOR;
     let source = Source { shared, partition, to: end, voided, skips: Skips::Known };
     let records = Sorter::new(folder.path().join("records"), memory_bytes / 2);
     match scan::scan(source, records)? {
@@ -148,7 +150,7 @@ struct Bulk<'a> {
     run_bytes_max: usize,
     changes_bytes_max: usize,
     /// The rows whose families are not keyed by run.
-    apart: Sorter,
+    unordered: Sorter,
     watch: Watch<'a>,
 }
 
@@ -161,7 +163,7 @@ struct Watch<'a> {
 impl Watch<'_> {
     fn step(&mut self) -> Result<(), Error> {
         self.steps += 1;
-        if self.steps.is_multiple_of(LOOK_EVERY) && self.shared.is_ending() {
+        if self.steps.is_multiple_of(SHUTDOWN_CHECK_EVERY) && self.shared.is_ending() {
             return Err(Error::new(ErrorKind::Unavailable, "the server is shutting down; try again"));
         }
         Ok(())
@@ -170,10 +172,10 @@ impl Watch<'_> {
 
 impl<'a> Bulk<'a> {
     fn new(shared: &'a Shared, partition: PartitionId, folder: &'a Folder, memory_bytes: usize) -> Self {
-        let apart = Sorter::new(folder.path().join("rows"), memory_bytes / 4);
+        let unordered = Sorter::new(folder.path().join("rows"), memory_bytes / 4);
         let (run_bytes_max, changes_bytes_max) = (memory_bytes / 4, CHANGES_BYTES.min(memory_bytes / 16));
         let (order, watch) = (RowOrder::new(), Watch { shared, steps: 0 });
-        Self { partition, order, folder, run_bytes_max, changes_bytes_max, apart, watch, journal: &shared.journal }
+        Self { partition, order, folder, run_bytes_max, changes_bytes_max, unordered, watch, journal: &shared.journal }
     }
 
     fn fold<S: Sink>(mut self, scanned: Scanned, mut sink: S) -> Result<S, Error> {
@@ -181,10 +183,10 @@ impl<'a> Bulk<'a> {
         let order = self.order.clone();
         while let Some((key, _)) = records.entry() {
             let run = RunRows::new(&order, key[..key.len() - NUMBER].to_vec());
-            self.one_run(run, &mut records, (end, &voided), &mut sink)?;
+            self.fold_run(run, &mut records, (end, &voided), &mut sink)?;
         }
-        let Self { apart, mut watch, .. } = self;
-        let mut rows = apart.finish()?;
+        let Self { unordered, mut watch, .. } = self;
+        let mut rows = unordered.finish()?;
         while let Some((key, row)) = rows.entry() {
             sink.put(sorted_key(key), row)?;
             rows.advance()?;
@@ -194,7 +196,7 @@ impl<'a> Bulk<'a> {
     }
 
     /// Folds the records of one run, and emits its rows.
-    fn one_run<S: Sink>(
+    fn fold_run<S: Sink>(
         &mut self,
         mut run: RunRows<'_>,
         records: &mut Sorted,
@@ -282,11 +284,11 @@ impl<'a> Bulk<'a> {
                 assert!(key[2..].starts_with(run), "the fold of a run writes the row {key:?}, which is not the run's");
                 sink.put(key, row)
             }
-            FamilyOrder::Apart(suffix) if S::IN_KEY_ORDER => {
+            FamilyOrder::Unordered(suffix) if S::IN_KEY_ORDER => {
                 let sorted = sort_key(key);
-                self.apart.push(&sorted, sorted.len() - suffix, &[row])
+                self.unordered.push(&sorted, sorted.len() - suffix, &[row])
             }
-            FamilyOrder::Apart(_) => sink.put(key, row),
+            FamilyOrder::Unordered(_) => sink.put(key, row),
         }
     }
 }

@@ -52,7 +52,7 @@ pub struct Config {
     pub bulk: BulkLimits,
     /// The limits of rows that are only in memory: after a crash their records are applied again.
     pub flush: flush::Limits,
-    /// Appends in progress at the same time; further ones are refused as `Overloaded`. Default [`APPENDS_MAX`].
+    /// Maximum number of appends in progress; further appends are refused as `Overloaded`. Default [`APPENDS_MAX`].
     pub appends_max: usize,
 }
 

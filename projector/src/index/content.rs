@@ -1,4 +1,4 @@
-//! Fetches and verifies payloads from the content store for one query, and reports missing ones.
+//! Fetches and verifies payloads from the content store for one query, and reports missing content.
 //!
 //! Queries read a view of one position and are not asynchronous, so these calls block. With a content store, queries must
 //! run on a thread that may block. All calls of a query share one deadline; all queries share the store's own limits.

@@ -28,7 +28,7 @@ mod cursor;
 
 pub use cursor::Cursor;
 
-/// The most records of one poll.
+/// The maximum number of records of one poll.
 const RECORDS_MAX: usize = 256;
 /// How long a poll waits for records.
 const POLL_WAIT: Duration = Duration::from_millis(200);
@@ -133,7 +133,7 @@ impl Follower {
         }
     }
 
-    /// Removes and returns the buffered records that are applied by now.
+    /// Removes and returns the buffered records that are already applied.
     fn take_applied(&mut self) -> Vec<Delivery> {
         let mut ready = Vec::new();
         for (partition, records) in &mut self.unapplied {

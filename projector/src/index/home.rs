@@ -152,7 +152,7 @@ pub enum Role {
 }
 
 impl Role {
-    fn of(own: Option<&LogId>, known: Option<&HomeRow>) -> Self {
+    fn new(own: Option<&LogId>, known: Option<&HomeRow>) -> Self {
         match known {
             None => Self::Unknown,
             Some(row) if !row.rival.is_empty() => Self::Contested,
@@ -179,7 +179,7 @@ pub struct HomeState {
 impl HomeState {
     /// The state of a server with this log and this home, if they are known.
     pub fn new(own: Option<LogId>, known: Option<HomeRow>) -> Arc<Self> {
-        let role = AtomicU8::new(Role::of(own.as_ref(), known.as_ref()) as u8);
+        let role = AtomicU8::new(Role::new(own.as_ref(), known.as_ref()) as u8);
         Arc::new(Self { own, known: RwLock::new(known), role })
     }
 
@@ -208,7 +208,7 @@ impl HomeState {
             Some(known) => with_rival(known, row.epoch, &row.log).or_else(|| with_rival(known, row.epoch, &row.rival)),
         };
         if let Some(row) = new_row {
-            self.role.store(Role::of(self.own.as_ref(), Some(&row)) as u8, Ordering::Release);
+            self.role.store(Role::new(self.own.as_ref(), Some(&row)) as u8, Ordering::Release);
             *known = Some(row);
         }
     }
@@ -226,7 +226,7 @@ impl HomeState {
             return Ok(());
         }
         let Some(row) = self.known() else { return Ok(()) };
-        let role = Role::of(self.own(), Some(&row));
+        let role = Role::new(self.own(), Some(&row));
         let HomeRow { log: home, rival, .. } = row;
         let message = match (&self.own, role) {
             // Another thread has learned a later home.
@@ -249,7 +249,7 @@ impl HomeState {
 
     /// Refuses a position or a cursor of another log. `what` is its parameter, and `named` the log that it names.
     ///
-    /// One that names no log is accepted while the journal has been in one log only.
+    /// A position or cursor without a log is accepted while the journal has been in one log only.
     ///
     /// Errors: `Conflict` with the reason `foreign_log`; `Invalid` if `named` is no id of a log.
     pub fn check_log(&self, what: &str, named: Option<&str>) -> Result<(), Error> {

@@ -225,8 +225,8 @@ impl Pipeline {
         }
     }
 
-    /// Seeks partitions whose retry is due, resumes drained partitions, releases closed ones and
-    /// partitions that are built in bulk.
+    /// Seeks partitions whose retry is due, resumes drained partitions, and releases closed partitions and partitions
+    /// that are built in bulk.
     fn update_reader(&mut self) {
         let now = Instant::now();
         for id in self.pool.ids() {

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_is_of_one_decision_of_one_journal_by_one_key() {
+    fn a_proof_is_valid_for_one_decision_of_one_journal_with_one_key() {
         let own = proofs(1, "j");
         let mut record = decision("r", "a test");
         record.body.facts.principal_proof = Some(own.prove(&record));

@@ -1,8 +1,8 @@
 //! Queries: each reads one view of one partition. A query writes nothing, and waits only for content
 //! ([`Contents`](crate::index::Contents)).
 //!
-//! Every list is bounded and returns a cursor: the key of the page's last row, hexadecimal. It survives writes, because
-//! keys do not change.
+//! Every list is bounded and returns a cursor: the key of the page's last row, hexadecimal. It stays valid after
+//! writes, because keys do not change.
 
 use super::{
     error::Error,
@@ -43,7 +43,7 @@ pub mod visible;
 
 /// Default number of a page's rows.
 pub const LIMIT: usize = 100;
-/// The most rows of a page.
+/// The maximum number of rows of a page.
 pub const LIMIT_MAX: usize = 1000;
 
 /// The topic and partition of an answer's positions.

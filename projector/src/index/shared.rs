@@ -16,10 +16,10 @@ use std::sync::{
 };
 use tokio::sync::{Notify, Semaphore};
 
-/// The most followers of one projector at a time: each has its own consumer.
+/// The maximum number of followers of one projector at a time: each has its own consumer.
 pub const FOLLOWERS_MAX: usize = 16;
-/// The most reads at the same time; further ones wait. The allocator keeps freed memory for each thread that reads. A limit
-/// on the runtime's threads would not work, because a read of content waits for another one of them.
+/// The maximum number of concurrent reads; further reads wait. The allocator keeps freed memory for each thread that
+/// reads. A limit on the runtime's threads would not work, because a read of content waits for another one of them.
 const READS_MAX: usize = 32;
 
 /// A partition's progress, which queries wait for.
@@ -43,7 +43,7 @@ pub struct Shared {
     pub(crate) config: Config,
     /// Permits for bulk builds, which share their memory.
     pub(crate) builds: Semaphore,
-    /// The most partitions that are folded in bulk at the same time.
+    /// The maximum number of partitions that are folded in bulk at the same time.
     pub(crate) builds_max: usize,
     /// Permits for followers of the log.
     pub(crate) followers: Arc<Semaphore>,

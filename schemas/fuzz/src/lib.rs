@@ -68,11 +68,11 @@ fn framed(bytes: &[u8]) {
     let read = bounded(single.len(), || codec::read(&single).map(drop));
     let decoded = bounded(single.len(), || codec::unframe(&single).map(codec::decode));
     let Ok(Ok(record)) = decoded else {
-        assert!(read.is_err(), "the envelope was taken, and its record does not decode");
+        assert!(read.is_err(), "the envelope was accepted, but its record does not decode");
         return;
     };
     let written = codec::encode(&record);
-    let unframed = codec::unframe(&written).expect("what was written is framed");
+    let unframed = codec::unframe(&written).expect("the written record is framed");
     let datum = unframed.datum;
     assert_eq!(codec::decode(unframed).as_ref(), Ok(&record), "written and read again");
     if record.version() == schema::lowest() {

@@ -40,8 +40,8 @@ pub struct Outcome {
 
 /// The outcome of an appended record and the run's writer, both read at one log position.
 ///
-/// A record can be applied although its writer has lost the run since, by a later claim. And the applied record with this id can
-/// be another writer's: `record_writer` names its writer.
+/// A record can be applied although its writer has lost the run since, by a later claim. And another writer may have
+/// appended the applied record with this id: see `record_writer`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ReadBack {

@@ -174,8 +174,8 @@ pub struct Pending {
     #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
     #[serde(default)]
     pub revision: u64,
-    /// Its state, which an attempt or a decision must repeat. That is refused if the state has changed since. Opaque; absent from
-    /// an older server.
+    /// Its state, which an attempt or a decision must repeat. The journal refuses them if the state has changed since.
+    /// Opaque; absent from an older server.
     #[cfg_attr(feature = "openapi", schemars(with = "Option<String>"))]
     #[serde(default)]
     pub basis: Option<ContentHash>,
@@ -230,7 +230,7 @@ pub struct Effect {
     /// the feature `contradictions`.
     #[serde(default)]
     pub contradicting: Vec<Evidence>,
-    /// Number of all such results, also of results that are no longer kept.
+    /// Number of all such results, including results that are no longer kept.
     #[serde(default)]
     pub contradictions: u64,
     /// The time at which the log received the record that started the effect last, RFC 3339: the request or an attempt, or the
@@ -260,9 +260,9 @@ pub struct Effect {
     /// The dedupe key of a contract's effect.
     #[serde(default)]
     pub dedupe_key: Option<String>,
-    /// The arguments of a tool call; null if its request has none. Masked arguments are `{"masked": CLASS}`, deleted ones
-    /// `{"dropped": POSITION}`, and too deeply nested ones `{"unreadable": REASON}`. Arguments in the content store are replaced by
-    /// their claim check; `lookup` reads them.
+    /// The arguments of a tool call; null if its request has none. Masked arguments are `{"masked": CLASS}`, deleted
+    /// arguments `{"dropped": POSITION}`, and too deeply nested arguments `{"unreadable": REASON}`. Arguments in the
+    /// content store are replaced by their claim check; `lookup` reads them.
     #[serde(default)]
     pub arguments: Option<Json>,
     /// The data of the run that shows whether a process still runs the effect.

@@ -28,7 +28,7 @@ pub struct Dropped {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Horizon {
-    /// The payload type whose content it deletes, from records before it in the log.
+    /// The payload type whose content it deletes. It applies to records that precede the horizon in the log.
     pub family: String,
     /// The horizon covers records appended before this time (exclusive): RFC 3339, within the years 1970 to 9999.
     #[cfg_attr(feature = "openapi", schemars(with = "form::Time"))]
@@ -43,8 +43,8 @@ pub struct Horizon {
     pub position: Position,
 }
 
-/// A page of horizons: by partition, then by family and in log order. A horizon is left out if another
-/// one covers its deletions.
+/// A page of horizons: by partition, then by family and in log order. A horizon is left out if another horizon covers
+/// its deletions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Horizons {

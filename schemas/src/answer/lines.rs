@@ -43,7 +43,7 @@ pub struct Line {
     #[cfg_attr(feature = "openapi", schemars(with = "Option<form::Time>"))]
     pub logged_at: Option<String>,
     /// The payload. Its content is masked by privacy class, and a payload in the content store is shown as its claim
-    /// check, `stored_payload`, unless raw was asked for. If a retention horizon deleted it, it is `{"dropped":
+    /// check, `stored_payload`, unless the query has `raw=true`. If a retention horizon deleted it, it is `{"dropped":
     /// POSITION}` alone, the horizon's position. If it nests too deeply to be shown, it is `{"unreadable": WHY}` alone.
     #[cfg_attr(feature = "openapi", schemars(with = "form::LinePayload"))]
     pub payload: Json,
@@ -58,7 +58,7 @@ pub struct Line {
     /// Set if the query has `raw=true` and the payload could not be read. `payload` is then its claim check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing_content: Option<MissingContent>,
-    /// The reason why the record cannot be shown: it nests deeper than current writers may nest.
+    /// The reason why the record cannot be shown: its nesting exceeds the current limit for writers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreadable: Option<String>,
     /// If the query asks for whole records: the record as its writer sent it, with its sequence numbers, in the form for an

@@ -20,7 +20,7 @@ pub struct Problem {
     /// The HTTP status.
     #[cfg_attr(feature = "openapi", schemars(range(min = 400, max = 599)))]
     pub status: u16,
-    /// The problem, its place and the remedy.
+    /// The problem, its subject and the remedy.
     pub detail: String,
     /// The kind, which determines the caller's reaction.
     pub kind: ErrorKind,

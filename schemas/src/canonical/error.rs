@@ -2,16 +2,16 @@
 
 use std::borrow::Cow;
 
-/// The most arrays and objects that may be open at once (inclusive).
+/// The maximum number of arrays and objects that may be open at once (inclusive).
 pub const DEPTH_MAX: usize = 128;
 
-/// The reason why a text was refused, and its place.
+/// The reason why a text was refused, and its JSON pointer.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{problem} at {}", describe_pointer(pointer))]
 pub struct Error {
     /// RFC 6901 pointer to the innermost value at the error; empty for the text itself.
     pub pointer: String,
-    /// The problem at this place.
+    /// The problem of this value.
     pub problem: Problem,
 }
 

@@ -45,7 +45,7 @@ pub(super) fn scan<'a>(json: &'a str, take: impl FnMut(Token<'a>) -> Result<(), 
     done.map_err(|problem| Error { pointer: pointer(&scanner.path), problem })
 }
 
-/// A step of the path to the current value. After a failed scan, the path is the place of the error.
+/// A step of the path to the current value. After a failed scan, the path leads to the error.
 enum Step<'a> {
     Key(&'a str),
     Index(usize),

@@ -114,7 +114,7 @@ fn compact_refuses_what_is_not_json_and_what_is_too_deep() {
 }
 
 #[test]
-fn an_error_names_its_cause_and_its_place() {
+fn an_error_names_its_cause_and_its_pointer() {
     let message = |json| canonicalize(json).expect_err(json).to_string();
     assert_eq!(message(r#"{"a":[{"k":1,"k":2}]}"#), "duplicate key \"k\" at /a/0");
     assert_eq!(message("[1"), "not JSON: expected a comma or the array's end at byte 2 at the top level");

@@ -70,7 +70,7 @@ fn largest_number(record: &JournalRecord) -> Option<&'static str> {
         ("/payload/epoch", matches!(&record.payload, Payload::RunClaim(claim) if claim.epoch == Epoch::MAX)),
         (
             "/payload/attempt",
-            matches!(&record.payload, Payload::ToolCallAttempt(one) if one.attempt == i32::MAX.cast_unsigned()),
+            matches!(&record.payload, Payload::ToolCallAttempt(attempt) if attempt.attempt == i32::MAX.cast_unsigned()),
         ),
         (
             "/payload/checkpoint_seq",

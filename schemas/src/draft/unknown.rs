@@ -49,7 +49,7 @@ pub(super) fn members(
     if let Some(raw) = members.get("unknown_fields") {
         // Runlog printed this record. Its unknown members are kept.
         let text: String = serde_json::from_str(raw.get()).map_err(|e| invalid(e, "/unknown_fields"))?;
-        match parsed(&text, "/unknown_fields")? {
+        match parse_kept(&text, "/unknown_fields")? {
             Value::Object(kept) => left.found.extend(kept),
             _ => return Err(invalid("not a JSON object", "/unknown_fields")),
         }
@@ -104,8 +104,8 @@ impl Unknown {
             (b'[', b'{') => return Err(invalid("an array, not an object", pointer)),
             (b'{' | b'[', _) | (_, b'{' | b'[') => {}
             _ => {
-                let taken = parsed(taken, pointer)?;
-                let differs = match parsed(given, pointer)? {
+                let taken = parse_kept(taken, pointer)?;
+                let differs = match parse_kept(given, pointer)? {
                     given @ Value::String(_) => taken == UNRECOGNIZED && given != taken,
                     given @ Value::Number(_) => taken.is_number() && given != taken,
                     _ => false,
@@ -135,14 +135,14 @@ impl Unknown {
                 format!("members that the schema does not have are over {RECORD_BYTES_MAX} bytes; leave them out");
             return Err(invalid(what, pointer));
         }
-        let value = parsed(given, pointer)?;
+        let value = parse_kept(given, pointer)?;
         self.found.insert(pointer.to_owned(), value);
         Ok(())
     }
 }
 
 /// Parses a text that is kept, or a scalar.
-fn parsed(text: &str, pointer: &str) -> Result<Value, Invalid> {
+fn parse_kept(text: &str, pointer: &str) -> Result<Value, Invalid> {
     if first(text) == b'{' && text.len() > RECORD_BYTES_MAX {
         return Err(invalid(format!("over {RECORD_BYTES_MAX} bytes, the most that a record can hold"), pointer));
     }

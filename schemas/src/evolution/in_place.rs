@@ -122,10 +122,10 @@ impl<'s> Walk<'s> {
             _ => Vec::new(),
         };
         let (old, new): (Vec<&str>, Vec<&str>) = (fields(self.old), fields(self.new));
-        let place = |fields: &[&'s str]| -> Vec<&'s str> {
+        let sequencing = |fields: &[&'s str]| -> Vec<&'s str> {
             fields.iter().copied().take_while(|name| *name != CONTENT_BEGINS).collect()
         };
-        if place(&old) != place(&new) {
+        if sequencing(&old) != sequencing(&new) {
             self.say(JOURNAL_RECORD, format!("the fields before {CONTENT_BEGINS} have changed"));
         }
         if new.last() != Some(&LAST) {

@@ -15,7 +15,8 @@ pub enum Rule {
 /// One reason why the new schema cannot read data of the old one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Incompatibility {
-    /// The place: full names of types and names of fields, as in `runlog.journal.v1.JournalRecord.payload[9].decision`.
+    /// The path in the schema: full names of types and names of fields, as in
+    /// `runlog.journal.v1.JournalRecord.payload[9].decision`.
     pub path: String,
     /// The rule set.
     pub rule: Rule,

@@ -1,9 +1,9 @@
 //! Applies Avro 1.12's "Schema Resolution" to schemas instead of data: searches values of the writer schema that the reader schema
 //! cannot read.
 //!
-//! [`Resolver::matches`] decides, [`Resolver::explain`] returns place and reason. Types may be recursive: during the comparison of
-//! a pair of named types, the pair is assumed to match. A result that depends on such an assumption is kept only after the
-//! assumption is decided.
+//! [`Resolver::matches`] decides, [`Resolver::explain`] returns path and reason. Types may be recursive: during the
+//! comparison of a pair of named types, the pair is assumed to match. A result that depends on such an assumption is
+//! kept only after the assumption is decided.
 
 use super::{
     incompatibility::{Incompatibility, Rule, broken},

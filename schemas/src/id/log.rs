@@ -15,8 +15,8 @@ pub const LOG_ID_BYTES_MAX: usize = 160;
 pub struct LogId(Arc<str>);
 
 impl LogId {
-    /// The id of a Kafka topic, from the ids of its cluster and of the topic as Kafka's own tools print them. `None` if one is
-    /// empty or has other characters.
+    /// The id of a Kafka topic, from the ids of its cluster and of the topic as Kafka's own tools print them. `None` if
+    /// an id is empty or has other characters.
     pub fn kafka(cluster: &str, topic_id: &str) -> Option<Self> {
         Self::of("kafka", &[cluster, topic_id])
     }

@@ -1,7 +1,8 @@
 //! Parses JSON within a limit of values, so that a text becomes at most a small multiple of its length in memory.
 //!
 //! A list needs two bytes of text for an item, and 16 to 48 bytes of memory. [`Bounded`] wraps a deserializer and counts items
-//! and members while they are parsed. JSON that is kept as text counts as one value: it has the length of its text.
+//! and members while they are parsed. JSON that is kept as text counts as one value, because it needs only the memory
+//! of its text.
 
 use crate::datum::ITEMS_MAX;
 use serde::{

@@ -22,7 +22,7 @@ forms! {
     LineCursor as "LineCursor" = json_schema!({
         "type": "string",
         "description": "The point at which a timeline continues: of one run, or, with `at:`, of all runs in the \
-            partitions' order. It survives writes.",
+            partitions' order. It stays valid after writes.",
         "pattern": "^(([0-9a-f]{2})+|at:[0-9]+(\\.[0-9]+)?(,[0-9]+(\\.[0-9]+)?)*)$",
     });
     IndexHash as "IndexHash" = json_schema!({ "type": "string", "pattern": "^sha256:[0-9a-f]{64}$" });
@@ -46,7 +46,7 @@ forms! {
             },
             {
                 "type": "object",
-                "description": "Replaces a payload that nests too deep to be shown: the place, its depth, and the limit.",
+                "description": "Replaces a payload that nests too deep to be shown: the member, its depth, and the limit.",
                 "required": ["unreadable"],
                 "properties": { "unreadable": { "type": "string" } },
                 "additionalProperties": false,

@@ -25,7 +25,7 @@ pub struct LoopCheckpoint {
     /// Record ids of covered requests whose answer this agent had not received.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unanswered: Vec<RecordId>,
-    /// The source's schema version; 0 is a snapshot from before versions.
+    /// The source's schema version; 0 for a snapshot without a version.
     #[serde(default)]
     pub schema_version: u32,
     /// The session.
@@ -105,7 +105,7 @@ impl LoopCheckpoint {
 }
 
 /// Hides checkpoints from answers, like the contract's `CheckpointStore::prune`: the checkpoints applied before it that cover less
-/// than `prune_covered_before`. Messages that a later checkpoint took from them are kept.
+/// than `prune_covered_before`. Messages to which a later checkpoint refers are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointPrune {
     /// Checkpoints that cover less than this `journal_seq` are hidden.

@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 /// Destroys the keys of an erasable run. Content that was encrypted with them is lost; statuses and numbers stay. Needs no claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Erasure {
-    /// The keys, as in the envelopes' `key_id`; empty for all of the run's.
+    /// The keys, as in the envelopes' `key_id`; empty for all keys of the run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub key_ids: Vec<String>,
     /// The author of the erasure.
     pub who: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 datum!(Erasure { key_ids, who, why });
@@ -37,7 +37,7 @@ pub struct Fork {
     pub from_checkpoint_id: Option<String>,
     /// Who forked it.
     pub who: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 datum!(Fork { from_run_id, from_journal_seq, from_partition, from_offset, from_hash, from_checkpoint_id, who, why });
@@ -49,9 +49,9 @@ pub struct RetentionHorizon {
     pub family: String,
     /// Log time, exclusive, milliseconds since the Unix epoch.
     pub until_millis: i64,
-    /// Who decided.
+    /// The author of the decision.
     pub who: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 datum!(RetentionHorizon { family, until_millis, who, why });

@@ -42,12 +42,12 @@ pub struct Retraction {
     pub retracted_record_id: String,
     /// The author of the retraction.
     pub who: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 datum!(Retraction { retracted_record_id, who, why });
 
-/// A tool call and its result in one, as the tool-call journal records them: after the effect.
+/// A tool call and its result in one record, as the tool-call journal writes it: after the effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolJournalEntry {
     /// The session.

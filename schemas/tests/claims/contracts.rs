@@ -1,5 +1,5 @@
-//! Every type, field and variant of the contracts has its place in the schema: `contracts/NAME.json` is the list, read
-//! from the sources by `contracts/extract.py` or by a person, and `contracts/NAME.places.json` says where each one is.
+//! Every type, field and variant of the contracts has its path in the schema: `contracts/NAME.json` is the list, read
+//! from the sources by `contracts/extract.py` or by a person, and `contracts/NAME.paths.json` says where each one is.
 //!
 //! ```text
 //!   "module::Type.field": "Record.field" | "Enum.symbol" | "Record" | "HostPayload" | "not carried: why"
@@ -31,8 +31,8 @@ fn types(contract: &str) -> Map<String, Value> {
     read(&format!("{contract}.json"))["types"].as_object().unwrap().clone()
 }
 
-fn places(contract: &str) -> BTreeMap<String, String> {
-    serde_json::from_value(read(&format!("{contract}.places.json"))).unwrap()
+fn paths(contract: &str) -> BTreeMap<String, String> {
+    serde_json::from_value(read(&format!("{contract}.paths.json"))).unwrap()
 }
 
 fn list<'a>(item: &'a Value, name: &str) -> &'a [Value] {
@@ -43,7 +43,7 @@ fn text<'a>(item: &'a Value, name: &str) -> &'a str {
     item[name].as_str().unwrap()
 }
 
-/// The parts of a type that need a place: a struct's fields, an enum's variants and their fields, a newtype itself.
+/// The parts of a type that need a path: a struct's fields, an enum's variants and their fields, a newtype itself.
 fn parts(name: &str, item: &Value) -> Vec<String> {
     let fields = |of: String, item: &Value| -> Vec<String> {
         list(item, "fields").iter().map(|field| format!("{of}.{}", text(field, "name"))).collect()
@@ -60,9 +60,9 @@ fn parts(name: &str, item: &Value) -> Vec<String> {
     parts
 }
 
-/// The schema at a place: `Some(None)` for a symbol, `None` if the place does not exist.
-fn find(place: &str) -> Option<Option<&'static Schema>> {
-    let (name, member) = place.split_once('.').map_or((place, None), |(name, member)| (name, Some(member)));
+/// The schema at a path: `Some(None)` for a symbol, `None` if the path does not exist.
+fn find(path: &str) -> Option<Option<&'static Schema>> {
+    let (name, member) = path.split_once('.').map_or((path, None), |(name, member)| (name, Some(member)));
     let schema = NAMED.types.get(name)?;
     let Some(member) = member else { return Some(Some(schema)) };
     match schema {
@@ -75,40 +75,40 @@ fn find(place: &str) -> Option<Option<&'static Schema>> {
 }
 
 #[test]
-fn every_part_of_every_contract_has_a_place_that_exists() {
+fn every_part_of_every_contract_has_a_path_that_exists() {
     for contract in CONTRACTS {
-        let (types, mut places) = (types(contract), places(contract));
+        let (types, mut paths) = (types(contract), paths(contract));
         for (name, item) in &types {
-            // A type outside the journal may have one place for all its parts.
-            if item["in_journal"] == false && places.remove(name).is_some_and(|place| exists(&place)) {
+            // A type outside the journal may have one path for all its parts.
+            if item["in_journal"] == false && paths.remove(name).is_some_and(|path| exists(&path)) {
                 continue;
             }
             for part in parts(name, item) {
-                let place = places.remove(&part).unwrap_or_else(|| panic!("{contract}: {part} has no place"));
-                assert!(exists(&place), "{contract}: {part} has the place {place}, which does not exist");
+                let path = paths.remove(&part).unwrap_or_else(|| panic!("{contract}: {part} has no path"));
+                assert!(exists(&path), "{contract}: {part} has the path {path}, which does not exist");
             }
         }
-        assert!(places.is_empty(), "{contract}: places of parts that are not in the contract: {places:?}");
+        assert!(paths.is_empty(), "{contract}: paths of parts that are not in the contract: {paths:?}");
     }
 }
 
-fn exists(place: &str) -> bool {
-    match place.strip_prefix("not carried: ") {
+fn exists(path: &str) -> bool {
+    match path.strip_prefix("not carried: ") {
         Some(why) => !why.is_empty(),
-        None => find(place).is_some(),
+        None => find(path).is_some(),
     }
 }
 
 #[test]
 fn the_run_journal_contract_has_its_24_kinds_and_24_payloads_each_with_a_type_of_its_own() {
-    let (types, places) = (types(CONTRACTS[0]), places(CONTRACTS[0]));
+    let (types, paths) = (types(CONTRACTS[0]), paths(CONTRACTS[0]));
     assert_eq!(list(&types["journal::JournalRecordKind"], "variants").len(), 24);
     let payloads = list(&types["journal::JournalRecordPayload"], "variants");
     assert_eq!(payloads.len(), 24);
     for payload in payloads {
-        let place = &places[&format!("journal::JournalRecordPayload.{}", text(payload, "name"))];
-        assert!(matches!(find(place), Some(Some(Schema::Record(_)))), "{place}");
-        assert_ne!(place, "HostPayload");
+        let path = &paths[&format!("journal::JournalRecordPayload.{}", text(payload, "name"))];
+        assert!(matches!(find(path), Some(Some(Schema::Record(_)))), "{path}");
+        assert_ne!(path, "HostPayload");
     }
 }
 
@@ -167,7 +167,7 @@ fn fits_enum(item: &Value, schema: &Schema) -> bool {
 
 #[test]
 fn the_schema_holds_what_serde_writes_in_the_types_that_it_has_for_it() {
-    let (types, places) = (types(CONTRACTS[0]), places(CONTRACTS[0]));
+    let (types, paths) = (types(CONTRACTS[0]), paths(CONTRACTS[0]));
     let mut fields = 0;
     for (name, item) in types.iter().filter(|(_, item)| item["in_journal"] == true) {
         let of_variants = list(item, "variants")
@@ -177,7 +177,7 @@ fn the_schema_holds_what_serde_writes_in_the_types_that_it_has_for_it() {
         for (variant, field) in own.chain(of_variants) {
             let dot = if variant.is_empty() { "" } else { "." };
             let part = format!("{name}{dot}{variant}.{}", text(field, "name"));
-            let Some(Some(schema)) = find(&places[&part]) else { panic!("{part} is at {}", places[&part]) };
+            let Some(Some(schema)) = find(&paths[&part]) else { panic!("{part} is at {}", paths[&part]) };
             // The payload is our own union, and the envelope's version an int.
             if part != "journal::JournalRecord.payload" {
                 assert!(fits(&types, text(field, "type"), schema), "{part}: {} is not {schema:?}", field["type"]);
@@ -216,7 +216,7 @@ impl sample::Choose for Emptiest {
 }
 
 /// The members that serde writes of an empty `of`, by the contract's list.
-fn written(types: &Map<String, Value>, of: &str, json: &Value, at: &str) {
+fn check_empty(types: &Map<String, Value>, of: &str, json: &Value, at: &str) {
     let Some(item) = types.get(of) else { return };
     let members = |fields: &[Value], json: &Value, tags: &[&str]| {
         let keys: Vec<&String> = json.as_object().unwrap_or_else(|| panic!("{at}: {json}")).keys().collect();
@@ -227,7 +227,7 @@ fn written(types: &Map<String, Value>, of: &str, json: &Value, at: &str) {
         assert_eq!(keys, expected, "{at}");
         for field in fields.iter().filter(|field| text(field, "absent") == "required") {
             let name = text(field, "name");
-            written(types, text(field, "type"), &json[name], &format!("{at}.{name}"));
+            check_empty(types, text(field, "type"), &json[name], &format!("{at}.{name}"));
         }
     };
     let tag = item.get("tag").and_then(Value::as_str).unwrap_or_default();
@@ -244,7 +244,7 @@ fn written(types: &Map<String, Value>, of: &str, json: &Value, at: &str) {
             let listed = list(item, "variants").iter().find(|known| text(known, "json") == variant);
             let listed = listed.unwrap_or_else(|| panic!("{at}: no variant {variant}"));
             match listed.get("of") {
-                Some(of) => written(types, of.as_str().unwrap(), content, &format!("{at}.{variant}")),
+                Some(of) => check_empty(types, of.as_str().unwrap(), content, &format!("{at}.{variant}")),
                 None => members(list(listed, "fields"), content, if names.len() == 1 { &names } else { &[] }),
             }
         }
@@ -254,7 +254,7 @@ fn written(types: &Map<String, Value>, of: &str, json: &Value, at: &str) {
 
 #[test]
 fn what_is_absent_is_written_as_serde_writes_it() {
-    let (types, places) = (types(CONTRACTS[0]), places(CONTRACTS[0]));
+    let (types, paths) = (types(CONTRACTS[0]), paths(CONTRACTS[0]));
     let index_of = |name: &str| {
         let tag: String = name
             .chars()
@@ -268,12 +268,12 @@ fn what_is_absent_is_written_as_serde_writes_it() {
     };
     for payload in list(&types["journal::JournalRecordPayload"], "variants") {
         let name = text(payload, "name");
-        let index = index_of(&places[&format!("journal::JournalRecordPayload.{name}")]);
+        let index = index_of(&paths[&format!("journal::JournalRecordPayload.{name}")]);
         for round in 0..24 {
             let payload_read = Payload::from_bytes(&sample::payload(index, &mut Emptiest(round))).unwrap();
             let mut json = serde_json::to_value(&payload_read).unwrap();
             json.as_object_mut().unwrap().remove("type").unwrap();
-            written(&types, text(payload, "of"), &json, name);
+            check_empty(&types, text(payload, "of"), &json, name);
         }
     }
 }

@@ -24,14 +24,14 @@ struct Case {
     name: String,
     old: Value,
     new: Value,
-    incompatible: Vec<Place>,
+    incompatible: Vec<Incompatible>,
     /// The verdict of `apache-avro`, if it differs from the verdict by Avro's rules.
     apache_avro_says: Option<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Place {
+struct Incompatible {
     path: String,
     rule: String,
 }
@@ -41,7 +41,7 @@ fn cases() -> Vec<Case> {
 }
 
 #[test]
-fn each_change_of_the_table_has_its_verdict_and_its_places() {
+fn each_change_of_the_table_has_its_verdict_and_its_paths() {
     let (mut names, mut wrong) = (BTreeSet::new(), Vec::new());
     for case in cases() {
         assert!(names.insert(case.name.clone()), "two cases have the name {}", case.name);
@@ -52,7 +52,7 @@ fn each_change_of_the_table_has_its_verdict_and_its_places() {
                 .collect(),
             Err(error) => BTreeSet::from([(error.which.to_owned(), "no_schema".to_owned())]),
         };
-        let expected: BTreeSet<_> = case.incompatible.into_iter().map(|place| (place.path, place.rule)).collect();
+        let expected: BTreeSet<_> = case.incompatible.into_iter().map(|found| (found.path, found.rule)).collect();
         if actual != expected {
             wrong.push(format!("{}: found {actual:?}, expected {expected:?}", case.name));
         }
@@ -68,7 +68,7 @@ fn the_library_differs_where_the_table_says_so() {
     for case in cases() {
         let (Ok(old), Ok(new)) = (Schema::parse(&case.old), Schema::parse(&case.new)) else { continue };
         let ours =
-            if case.incompatible.iter().any(|place| place.rule == "avro") { "incompatible" } else { "compatible" };
+            if case.incompatible.iter().any(|found| found.rule == "avro") { "incompatible" } else { "compatible" };
         let theirs = match SchemaCompatibility::can_read(&old, &new) {
             Ok(Compatibility::Full) => "compatible",
             Ok(Compatibility::Partial) | Err(_) => "incompatible",

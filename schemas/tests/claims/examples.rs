@@ -184,7 +184,7 @@ fn a_null_value_differs_from_an_absent_member() {
 }
 
 #[test]
-fn what_cannot_be_a_record_is_refused_with_its_place() {
+fn an_invalid_record_is_refused_with_a_pointer() {
     for (text, pointer) in [
         ("7", ""),
         (r#"{"run_id":"r"}"#, "/payload"),

@@ -33,7 +33,7 @@ fn names() -> Vec<String> {
 }
 
 /// Writes the files once, before a test reads them, if `RUNLOG_GOLDEN` is `write` and the version is not released.
-fn written() {
+fn write_golden_files() {
     static WRITTEN: std::sync::Once = std::sync::Once::new();
     WRITTEN.call_once(|| {
         if std::env::var("RUNLOG_GOLDEN").as_deref() != Ok("write") || schema::lowest().released {
@@ -51,7 +51,7 @@ fn written() {
 
 #[test]
 fn every_golden_record_is_read_and_written_again_byte_for_byte() {
-    written();
+    write_golden_files();
     for tag in names() {
         let framed = bytes(&format!("{tag}.avro"));
         let record = codec::decode(codec::unframe(&framed).unwrap()).unwrap();
@@ -68,7 +68,7 @@ fn every_golden_record_is_read_and_written_again_byte_for_byte() {
 
 #[test]
 fn this_build_writes_the_golden_records() {
-    written();
+    write_golden_files();
     for (tag, record) in full::records() {
         assert_eq!(hex(&codec::encode(&record)), hex(&bytes(&format!("{tag}.avro"))), "{tag}");
     }
@@ -77,7 +77,7 @@ fn this_build_writes_the_golden_records() {
 
 #[test]
 fn the_folder_holds_two_files_for_each_record_and_nothing_else() {
-    written();
+    write_golden_files();
     let files: BTreeSet<String> =
         fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     let mut expected: BTreeSet<String> =

@@ -1,8 +1,8 @@
-//! Golden payloads: each variant, nested ones too, and each symbol, with JSON and facts. `golden/payloads/TYPE.jsonl` has
-//! one payload a line.
+//! Golden payloads: each variant (also nested variants) and each symbol, with JSON and facts.
+//! `golden/payloads/TYPE.jsonl` has one payload a line.
 //!
-//! `RUNLOG_GOLDEN=write cargo test --package runlog-schemas --test claims golden_payloads` appends what is missing. A line
-//! never changes, because its payload can be in a log.
+//! `RUNLOG_GOLDEN=write cargo test --package runlog-schemas --test claims golden_payloads` appends the missing lines. A
+//! line never changes, because its payload can be in a log.
 
 use crate::vocabulary::{
     every::{self, Used},

@@ -32,7 +32,7 @@ fn read(framed: &[u8]) -> Result<(), Unreadable> {
     });
     let peak = allocated.peak;
     assert!(peak <= FACTOR * framed.len() + FIXED, "{peak} bytes for {} of input", framed.len());
-    // A reader that skips a payload finds the same errors as one that decodes it.
+    // A reader that skips a payload finds the same errors as a reader that decodes it.
     if let Ok(Ok(decoded)) = &decoded.map(|decoded| decoded.map_err(Unreadable::from)) {
         let () = decoded;
         if let Err(error) = &read {
@@ -44,7 +44,7 @@ fn read(framed: &[u8]) -> Result<(), Unreadable> {
             );
         }
     } else {
-        assert!(read.is_err(), "the envelope was taken, and its record does not decode");
+        assert!(read.is_err(), "the envelope was accepted, but its record does not decode");
     }
     read
 }
@@ -92,11 +92,11 @@ fn a_flipped_bit_is_refused_or_read_as_something_else() {
 #[test]
 fn a_length_or_a_count_that_is_a_lie_allocates_nothing() {
     let record = golden().swap_remove(0).1;
-    let place = record.len() - 10;
+    let end = record.len() - 10;
     for lie in [i64::MAX, i64::MIN, -1, 1 << 40, i64::from(i32::MAX), 1 << 20] {
         let mut number = Vec::new();
         put_long(lie, &mut number);
-        for at in 0..place {
+        for at in 0..end {
             let bytes = [&record[..10 + at], &number, &record[11 + at..]].concat();
             let _ = read(&bytes);
         }
@@ -172,7 +172,7 @@ fn respelled(framed: &[u8], from: &str, to: &str) -> Vec<u8> {
 }
 
 #[test]
-fn text_is_proven_to_be_utf8_at_every_length_and_at_every_place() {
+fn text_is_proven_to_be_utf8_at_every_length_and_every_offset() {
     let refused = |bytes: &[u8]| {
         let mut datum = Vec::new();
         put_bytes(bytes, &mut datum);

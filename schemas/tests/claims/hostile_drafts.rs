@@ -11,7 +11,7 @@ const FIXED: usize = 48 << 20;
 const LENGTH: usize = 12 << 20;
 
 /// Parses a new record, within bounds.
-fn parsed(text: &str) -> Result<Draft, String> {
+fn parse(text: &str) -> Result<Draft, String> {
     let (draft, allocated) = counting::during(|| Draft::parse_new(text).inspect(|draft| drop(draft.warnings())));
     let peak = allocated.peak;
     assert!(peak <= FACTOR * text.len() + FIXED, "{} MiB for {}…", peak >> 20, &text[..80]);
@@ -42,12 +42,12 @@ fn a_list_of_a_record_is_refused_before_it_takes_memory() {
         ),
         (repeated("\"\":0"), ""),
     ] {
-        let refused = parsed(&format!(r#"{{"run_id":"r","record_id":"i",{member}}}"#));
+        let refused = parse(&format!(r#"{{"run_id":"r","record_id":"i",{member}}}"#));
         let refused = refused.map(|draft| draft.record.body.record_id);
         assert!(refused.as_ref().is_err_and(|refused| refused.contains(why)) || why.is_empty(), "{why}: {refused:?}");
     }
     let few = format!(r#"{{"run_id":"r","payload":{{{checkpoint},"messages":[{}0]}}}}"#, "0,".repeat(ITEMS_MAX - 1));
-    assert!(parsed(&few).is_ok(), "as many as the schema has room for");
+    assert!(parse(&few).is_ok(), "as many as the schema has room for");
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn content_of_any_form_needs_a_small_multiple_of_its_length() {
         let record = format!(
             r#"{{"run_id":"r","payload":{{"content":{content},"kind":"user","message_id":"m","type":"conversation_turn"}}}}"#
         );
-        let draft = parsed(&record).unwrap();
+        let draft = parse(&record).unwrap();
         assert_eq!(draft.record.body.unknown_fields, None);
     }
 }
@@ -87,7 +87,7 @@ fn a_text_within_a_text_is_not_parsed() {
         value = format!(r#"{{"$serde_json::private::RawValue":{}}}"#, serde_json::to_string(&text).unwrap());
     }
     let record = format!(r#"{{"run_id":"r","x":{value},"payload":{{"type":"run_lifecycle","status":"started"}}}}"#);
-    let draft = parsed(&record).unwrap();
+    let draft = parse(&record).unwrap();
     let unknown_fields = draft.record.body.unknown_fields.unwrap();
     assert!(unknown_fields.contains("$serde_json::private::RawValue"), "the member is kept as it was sent");
 }

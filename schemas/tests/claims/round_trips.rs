@@ -56,20 +56,22 @@ fn the_fixtures_that_hold_journal_records_come_back_unchanged() {
                 record["source"] = Value::Null;
                 record["destination"] = Value::Null;
                 record["subject_ref"] = Value::Null;
-                let places = match &what["at"] {
-                    Value::String(place) => vec![(place.clone(), fixture)],
+                let values = match &what["at"] {
+                    Value::String(pointer) => vec![(pointer.clone(), fixture)],
                     at => {
-                        let part = |(name, place): (&String, &Value)| {
-                            (place.as_str().unwrap().to_owned(), fixture[name].clone())
+                        let part = |(name, pointer): (&String, &Value)| {
+                            (pointer.as_str().unwrap().to_owned(), fixture[name].clone())
                         };
                         at.as_object().unwrap().iter().map(part).collect()
                     }
                 };
-                for (place, part) in &places {
-                    *record.pointer_mut(place).unwrap_or_else(|| panic!("{name}: {place}")) = part.clone();
+                for (pointer, part) in &values {
+                    *record.pointer_mut(pointer).unwrap_or_else(|| panic!("{name}: {pointer}")) = part.clone();
                 }
                 let back = there_and_back(&record);
-                places.iter().for_each(|(place, part)| assert_eq!(back.pointer(place), Some(part), "{name}: {place}"));
+                values
+                    .iter()
+                    .for_each(|(pointer, part)| assert_eq!(back.pointer(pointer), Some(part), "{name}: {pointer}"));
             }
         }
     }

@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use crate::report::{Report, Row, Unit, number};
 
-/// How a ratio of one report relates to the same one of another.
+/// How a ratio of one report relates to the same ratio of another report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// All rounds of the second report lie above all rounds of the first one.
+    /// All rounds of the second report lie above all rounds of the first report.
     Higher,
     Lower,
     /// The rounds overlap: no difference is shown.
@@ -25,7 +25,7 @@ pub(crate) fn change(before: &Row, after: &Row) -> Change {
     }
 }
 
-/// A table of the ratios that both reports have, and a line for each that only one has.
+/// A table of the ratios that both reports have, and a line for each ratio that only one report has.
 pub(crate) fn table(before: &Report, after: &Report) -> String {
     let mut text = String::from("| ratio | before | after | |\n|---|---:|---:|---|\n");
     for (name, row) in ratios(before) {

@@ -91,7 +91,7 @@ async fn lookups(server: &Server, calls: &Arc<Vec<Call>>, count: u32) -> anyhow:
     open_loop(RATE, count, work).await
 }
 
-/// Sends appends; returns their latencies, and the number of refused ones.
+/// Sends appends; returns their latencies, and the number of refused appends.
 async fn appends(server: &Server, count: u32) -> anyhow::Result<(Latencies, u32)> {
     let (client, url, round, refused) = (client()?, server.url.clone(), id(), Arc::new(AtomicU32::new(0)));
     let work = |nth: u32| {

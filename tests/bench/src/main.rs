@@ -144,7 +144,7 @@ fn main() -> anyhow::Result<()> {
         Command::Run { quick, only, without, records, out } => {
             let scale = if quick { Scale::QUICK } else { Scale::WHOLE };
             let scale = Scale { records: records.unwrap_or(scale.records), ..scale };
-            let report = measured(&only, Peers::new(without), &scale, &out)?;
+            let report = measure_all(&only, Peers::new(without), &scale, &out)?;
             println!("{}", report.markdown());
             eprintln!("the report is {}", out.join("report.md").display());
             let missing: Vec<_> =
@@ -164,7 +164,7 @@ fn main() -> anyhow::Result<()> {
 }
 
 /// Measures, and writes the report to `out` after each figure, so that an interrupted run keeps its figures.
-fn measured(only: &[Subject], peers: Peers, scale: &Scale, out: &Path) -> anyhow::Result<Report> {
+fn measure_all(only: &[Subject], peers: Peers, scale: &Scale, out: &Path) -> anyhow::Result<Report> {
     let machine = machine::Machine::here();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let wanted = |subject| only.is_empty() || only.contains(&subject);

@@ -139,8 +139,8 @@ pub(crate) fn quantiles(quantile: f64, rounds: &[Latencies]) -> Vec<f64> {
     rounds.iter().map(|round| round.millis_at(quantile)).collect()
 }
 
-/// Begins `count` pieces of work, one each `1/rate` seconds, even if earlier ones have not ended. Measures each from its
-/// due time, so that delays by slow answers count. A separate thread keeps the time, because tokio's timers have a
+/// Begins `count` pieces of work, one each `1/rate` seconds, even if earlier pieces have not ended. Measures each from
+/// its due time, so that delays by slow answers count. A separate thread keeps the time, because tokio's timers have a
 /// resolution of a millisecond.
 pub(crate) async fn open_loop<W, F>(rate: u32, count: u32, work: W) -> anyhow::Result<Latencies>
 where

@@ -49,7 +49,7 @@ pub(crate) fn run(scale: &Scale) -> anyhow::Result<Figure> {
     })?;
     // The last request of a run may have no result yet.
     calls.truncate(calls.len() * 9 / 10);
-    let store = filled(&deliveries, dir.path(), MEMORY_BYTES)?;
+    let store = filled_store(&deliveries, dir.path(), MEMORY_BYTES)?;
     drop(deliveries);
     let (mut hot, mut cold, mut recovered, mut from_start) = (vec![], vec![], vec![], vec![]);
     for _ in 0..scale.rounds {
@@ -58,7 +58,7 @@ pub(crate) fn run(scale: &Scale) -> anyhow::Result<Figure> {
     drop(store);
     let (run_dir, journal) = (tempfile::tempdir()?, long_run()?);
     let run_id = journal.first().and_then(|record| record.body.run_id.borrow()).context("a run")?.to_owned();
-    let long = filled(&fold::deliveries_in(journal.iter().cloned().map(Ok))?, run_dir.path(), MEMORY_BYTES)?;
+    let long = filled_store(&fold::deliveries_in(journal.iter().cloned().map(Ok))?, run_dir.path(), MEMORY_BYTES)?;
     let index = mebibytes(dir.path())?;
     let quarter = (index * 1048576.0 / 4.0) as usize;
     let store = Store::open(dir.path(), &Budget::new(quarter))?;
@@ -106,7 +106,7 @@ fn long_run() -> anyhow::Result<Vec<JournalRecord>> {
     Ok(records)
 }
 
-fn filled(deliveries: &[Delivery], dir: &Path, memory_bytes: usize) -> anyhow::Result<Arc<Store>> {
+fn filled_store(deliveries: &[Delivery], dir: &Path, memory_bytes: usize) -> anyhow::Result<Arc<Store>> {
     let store = Arc::new(Store::open(dir, &Budget::new(memory_bytes))?);
     fold::apply_all(&store, deliveries)?;
     store.flush()?;

@@ -42,7 +42,8 @@ pub(crate) fn run(runtime: &Runtime, broker: &Broker, scale: &Scale) -> anyhow::
     Ok(Figure {
         title: "From append to visible".into(),
         method: format!(
-            "{RATE} records/s, each begun in its time whether or not the earlier ones have ended (open loop). Runlog: in one process, \
+            "{RATE} records/s, each begun in its time, even if earlier appends have not ended (open loop). Runlog: in \
+             one process, \
              from the append to `at_least` of its offset. Bare: librdkafka's producer (acks=all, idempotent, linger.ms=0) and a \
              consumer with fetch.wait.max.ms=100, from send to the record's arrival."
         ),

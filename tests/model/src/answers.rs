@@ -245,7 +245,7 @@ impl Model {
         json!({"standing": self.run(run_id).map(|seen| seen.family_items(family, ended)).unwrap_or_default()})
     }
 
-    /// `anomalies`: what was refused, of a run or of all, by partition and offset.
+    /// `anomalies`: the refused records, of a run or of all runs, by partition and offset.
     pub fn anomalies(&self, run_id: Option<&str>) -> Value {
         let mut rows: Vec<((u32, u64, u32), Value)> = Vec::new();
         for (number, partition) in (0..).zip(&self.partitions) {

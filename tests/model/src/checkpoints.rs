@@ -170,7 +170,7 @@ fn is_valid(rules: &Rules, run: &Run, checkpoint: &Checkpoint) -> bool {
     !rules.fires(Rule::CheckpointHash, !right)
 }
 
-/// The highest `checkpoint_seq` of a run's applied checkpoints, hidden ones too.
+/// The highest `checkpoint_seq` of a run's applied checkpoints, including hidden checkpoints.
 pub(crate) fn highest_seq(run: &Run) -> u64 {
     run.of_type("loop_checkpoint").map(|entry| number(&entry.record, "/payload/checkpoint_seq")).max().unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! What a reader of the log gets: the model's only input.
+//! The deliveries of the log to a reader: the model's only input.
 
 use serde_json::Value;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub struct Delivery {
 /// decide which records are equal, and that is under test. Equal records must therefore have equal JSON.
 #[derive(Clone, Debug, PartialEq)]
 pub enum What {
-    /// A record, as `publish` takes it, with its place filled in.
+    /// A record, as `publish` accepts it, with its sequence numbers filled in.
     Record {
         /// The JSON, shared with other holders of the delivery.
         record: Arc<Value>,
@@ -57,12 +57,12 @@ pub enum What {
     },
     /// A record of a schema, or with a payload, that the reader does not know.
     UnknownSchema {
-        /// What the reader does not know.
+        /// The schema or the branch that the reader does not know.
         what: String,
     },
     /// The same, with the key of a run's record.
     UnknownOfRun {
-        /// What the reader does not know.
+        /// The schema or the branch that the reader does not know.
         what: String,
         /// The run.
         run_id: String,

@@ -25,9 +25,9 @@ pub struct EventFilter {
     pub family: Option<String>,
     /// The kind within its family.
     pub kind: Option<String>,
-    /// What it is about.
+    /// Its subject.
     pub subject: Option<(String, String)>,
-    /// What it touches.
+    /// The entities that it concerns.
     pub related: Option<(String, String)>,
     /// A correlation entry.
     pub correlation: Option<(String, String)>,
@@ -139,7 +139,7 @@ impl Model {
     }
 }
 
-/// What a record is about that does not say so: kind and id.
+/// The default subject of a record without a subject: kind and id.
 fn subject_of(record: &Value) -> (String, String) {
     let call = match payload_type(record) {
         _ if hidden(record) => "",

@@ -75,7 +75,7 @@ fn by_place(rules: &Rules, run: &Run, record: &Value, version: u16) -> Option<Ve
     None
 }
 
-/// A batch is one record: refused as one, or each record within is judged after the earlier ones.
+/// A batch is one record: refused as one, or each record within is judged after the earlier records.
 fn take_batch(rules: &Rules, run: &mut Run, mut batch: Entry) {
     let refused = by_place(rules, run, &batch.record, batch.version).or_else(|| {
         rules.fires(Rule::BatchShape, !well_formed(&batch.record)).then_some(Verdict::Refused(Reason::Batch))

@@ -148,7 +148,7 @@ pub enum Rule {
     PoolReturned,
     /// A transaction is not staged again after its end.
     StagedOnce,
-    /// Only what is staged commits.
+    /// Only a staged write-back can be committed.
     NotStaged,
     /// A rejection ends a staged transaction, and is applied in any case.
     RejectionTaken,

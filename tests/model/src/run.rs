@@ -28,7 +28,7 @@ pub(crate) enum Reason {
     Checkpoint,
     /// After the run's end.
     Ended,
-    /// A commit of what is not staged.
+    /// A commit of a write-back that is not staged.
     NotStaged,
     /// An invalid batch.
     Batch,

@@ -87,7 +87,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The first place where two values differ: its path and both sides.
+/// The first difference of two values: its path and both sides.
 pub fn first(model: &Value, product: &Value) -> Option<(String, Value, Value)> {
     let sides = |path: &str| Some((path.to_owned(), model.clone(), product.clone()));
     match (model, product) {
@@ -118,8 +118,8 @@ pub fn first(model: &Value, product: &Value) -> Option<(String, Value, Value)> {
     }
 }
 
-/// Removes from an answered payload what its writer did not give: defaults and derived members. Restores members that
-/// the answer drops or has outside of the payload.
+/// Removes members that the writer did not send from an answered payload: defaults and derived members. Restores
+/// members that the answer drops or has outside of the payload.
 pub fn as_given(given: &Value, answered: &Value) -> Value {
     match (given, answered) {
         (Value::Object(given), Value::Object(answered)) => {

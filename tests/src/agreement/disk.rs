@@ -191,7 +191,7 @@ impl World {
         })
     }
 
-    /// Starts the projector on the folder of the last one; again after each kill during the start.
+    /// Starts a projector on the folder of the previous projector. Repeats that after each kill during the start.
     fn start(&mut self) -> anyhow::Result<()> {
         for _ in 0..RESTARTS_MAX {
             // The old projector must end before its folder is deleted.

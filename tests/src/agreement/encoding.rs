@@ -18,7 +18,7 @@ use std::{collections::HashMap, sync::Arc};
 /// One delivery, for the model and for the product.
 #[derive(Debug)]
 pub struct Encoded {
-    /// With the hashes of what was encoded.
+    /// With the hashes of the encoded records.
     pub model: runlog_model::Delivery,
     /// With the bytes.
     pub log: runlog_log::Delivery,

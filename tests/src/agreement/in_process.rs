@@ -31,7 +31,7 @@ pub struct Part {
     pub stopped: Option<Stop>,
 }
 
-/// A product that can be asked.
+/// A product that answers queries.
 #[derive(Debug)]
 pub struct InProcess<'a, R> {
     /// The topic, for positions.

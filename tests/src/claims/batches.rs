@@ -36,7 +36,7 @@ fn unstaged(run: &Run) -> JournalRecord {
     run.draft(serde_json::from_value::<Payload>(committed).expect("a payload")).expect("a draft")
 }
 
-async fn turns(backend: &Backend, run: &str) -> Vec<Value> {
+async fn shown_turns(backend: &Backend, run: &str) -> Vec<Value> {
     let records = backend.records(run).await.into_iter();
     records.filter(|(kind, _)| kind == "conversation_turn").map(|(_, mut turn)| turn["content"].take()).collect()
 }
@@ -61,7 +61,7 @@ pub async fn a_batch_takes_effect_whole_or_not_at_all(backend: &Backend) {
     run.reopen().await.expect("reopened");
     run.record(draft_turn(&run, "g")).await.expect("a record");
     run.flush().await.expect("applied");
-    assert_eq!(turns(backend, "batch").await, ["a", "b", "c", "d", "g"]);
+    assert_eq!(shown_turns(backend, "batch").await, ["a", "b", "c", "d", "g"]);
 }
 
 /// The record gets no number, and the handle stays ready.
@@ -81,7 +81,7 @@ pub async fn an_invalid_record_is_refused_before_it_is_numbered(backend: &Backen
     }
     run.record(draft_turn(&run, "d")).await.expect("a record");
     run.flush().await.expect("applied");
-    assert_eq!(turns(backend, "refused").await, ["d"]);
+    assert_eq!(shown_turns(backend, "refused").await, ["d"]);
 }
 
 /// Covers every outcome of the append.
@@ -103,7 +103,7 @@ pub async fn reopen_finds_a_whole_batch_or_sends_it_whole(backend: &Backend) {
         run.turn("user", "c").await.expect("a turn");
         run.flush().await.expect("applied");
         whole.push("c");
-        assert_eq!(turns(backend, &id).await, whole, "{fault:?}");
+        assert_eq!(shown_turns(backend, &id).await, whole, "{fault:?}");
     }
 }
 
@@ -131,8 +131,8 @@ pub async fn a_record_written_unchanged_is_redacted_like_others(backend: &Backen
     assert!(!text.contains("hunter2") && text.contains("hello, [redacted]"), "{text}");
 }
 
-/// The first write may be by this handle or another one, alone or in a batch, with any outcome. The repeat gets no number,
-/// and later records get the right numbers: their results are applied, not only acknowledged.
+/// The first write may be by this handle or another handle, alone or in a batch, with any outcome. The repeat gets no
+/// number, and later records get the right numbers: their results are applied, not only acknowledged.
 pub async fn a_record_that_is_written_again_takes_no_number(backend: &Backend) {
     let book = async |run: &Run, seat: u32| {
         let booked = async |_| Ok(Json::from(json!(seat)));
@@ -172,7 +172,7 @@ pub async fn a_record_that_is_written_again_takes_no_number(backend: &Backend) {
     let repeats = next.batch(vec![b, a, c]).await.expect("a batch of repeats");
     assert_eq!(repeats, [positions[1].clone(), first, positions[0].clone()]);
     book(&next, 4).await;
-    assert_eq!(turns(backend, "repeats").await, ["a", "b", "c", "d"]);
+    assert_eq!(shown_turns(backend, "repeats").await, ["a", "b", "c", "d"]);
 }
 
 /// The claims above, each as a test on the journal that `$backend` starts.

@@ -86,7 +86,7 @@ pub async fn an_intent_that_got_no_answer_stops_the_calls_after_it(backend: &Bac
         };
         backend.inject(*fault);
         for called in all().await {
-            let error = called.expect_err("the first one's append is unknown");
+            let error = called.expect_err("the append of the first call is unknown");
             assert_eq!(error.action(), Action::Reopen, "{error}");
         }
         assert_eq!(ran.load(Ordering::SeqCst), 0, "{fault:?}");
@@ -176,7 +176,7 @@ pub async fn a_checkpoint_during_calls_does_not_cover_their_answers(backend: &Ba
     assert_eq!(value(answer), 3, "the last checkpoint covers both, so this is another call");
 }
 
-/// Covers the handle that ended the run and a later one: a caller without an answer repeats its call.
+/// Covers the handle that ended the run and a later handle: a caller without an answer repeats its call.
 pub async fn a_run_that_has_ended_answers_recorded_calls_and_the_same_end(backend: &Backend) {
     let (ran, run) = (AtomicU32::new(0), backend.open("ended").await);
     book(&run, &ran, "book", None, &seat(1)).await.expect("an answer");

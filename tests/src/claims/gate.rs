@@ -104,7 +104,7 @@ pub async fn a_key_identifies_its_call_across_checkpoints_and_crashes(runlog: &R
     assert_eq!(desk.effect_count(), 1);
 }
 
-/// Covers the same process and the next one.
+/// Covers the same process and the next process.
 pub async fn a_pending_call_blocks_new_calls_without_a_key_and_runs_again_with_a_key(runlog: &Runlog) {
     let (desk, seat, meal) = (Desk::default(), json!({"seat": 1}), json!({"meal": 1}));
     let run = open(runlog, "keyless").await;

@@ -39,7 +39,7 @@ fn kill_round(deployment: &Deployment, agents: &mut [AgentProcess], random: &mut
     let started = Instant::now();
     for (moment, process) in moments {
         sleep(moment.saturating_sub(started.elapsed()));
-        // The process has ended before the next one opens its runs.
+        // The process has ended before the next process opens its runs.
         agents[process].kill_then(|| ()).with_context(|| format!("process {process}"))?;
         agents[process] = start(deployment, process)?;
     }

@@ -24,7 +24,7 @@ use crate::{
 
 /// The crate's own export of the operations of [`the_export_is_the_crates_byte_for_byte`].
 const GOLDEN: &str = include_str!("../../../ports/golden/codetether-agent-4.7.4.jsonl");
-/// The time of its first entry, and the interval to the next one.
+/// The time of its first entry, and the interval to the next entry.
 const GOLDEN_MILLIS: u64 = 1_760_000_000_000;
 const GOLDEN_STEP_MILLIS: u64 = 500;
 

@@ -335,7 +335,7 @@ pub fn writes_of_a_killed_process_are_found_by_the_next(backend: &PortBackend) -
     let order = |order: serde_json::Value| json!({ "observability": ["workspace", order] });
     let call = |ended: bool| json!(format!("{:?}", Some((request(1, 10), ended.then(|| done(1, 20))))));
     let (nothing, turns) = (json!(format!("{:?}", None::<()>)), json!(format!("{:?}", [turn(5, 10)])));
-    // The write of each process, and the query and answer of the next one.
+    // The write of each process, and the query and answer of the next process.
     let lives = [
         (json!({ "requested": 1 }), json!({ "call": 1 }), call(false)),
         (json!({ "done": 1 }), json!({ "call": 1 }), call(true)),

@@ -242,7 +242,7 @@ pub async fn a_checkpoint_with_an_unknown_outcome_fails_no_later_operation(backe
             let run = backend.open(&id).await;
             let mut state = LoopState { messages: vec![message(0)], ..LoopState::default() };
             run.checkpoint(&state).await.expect("a checkpoint");
-            // The first checkpoint is known to be applied, so the next one is sent without a query.
+            // The first checkpoint is known to be applied, so the next checkpoint is sent without a query.
             run.flush().await.expect("applied");
             state.messages.push(message(1));
             backend.run_with_fault(*fault, run.checkpoint(&state)).await;
@@ -250,7 +250,7 @@ pub async fn a_checkpoint_with_an_unknown_outcome_fails_no_later_operation(backe
                 panic!("{fault:?}, {number}: {error}");
             }
             let saved = backend.open(&id).await.recovery().checkpoint.clone().expect("a checkpoint");
-            assert_eq!(saved.messages, Some(state.messages), "{fault:?}: it is the last one");
+            assert_eq!(saved.messages, Some(state.messages), "{fault:?}: it is the last checkpoint");
         }
     }
 }
@@ -267,10 +267,10 @@ pub async fn no_checkpoint_builds_on_one_that_was_refused(backend: &Backend) {
     let refused = run.checkpoint(&state).await;
     assert!(refused.as_ref().is_ok() || refused.as_ref().is_err_and(|error| error.kind() == ErrorKind::Conflict));
     state.messages.push(message(2));
-    let position = run.checkpoint(&state).await.expect("the next one");
+    let position = run.checkpoint(&state).await.expect("the next checkpoint");
     run.applied(&position, std::time::Duration::from_secs(30)).await.expect("applied");
     state.messages.push(message(3));
-    let position = run.checkpoint(&state).await.expect("a checkpoint based on the next one");
+    let position = run.checkpoint(&state).await.expect("a checkpoint based on that checkpoint");
     run.applied(&position, std::time::Duration::from_secs(30)).await.expect("applied");
     let saved = backend.open("base").await.recovery().checkpoint.clone().expect("a checkpoint");
     assert_eq!(saved.messages, Some(state.messages));

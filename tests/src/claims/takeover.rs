@@ -84,7 +84,7 @@ pub fn an_agent_paused_before_its_intent_runs_no_effect_once_it_lost_the_run(
     Ok(())
 }
 
-/// All agents have read the same head when the first one claims.
+/// All agents have read the same head when the first agent claims.
 pub fn one_of_several_concurrent_claims_of_a_run_wins(deployment: &Deployment) -> anyhow::Result<()> {
     for (run, count) in [("two", 2), ("eight", 8)] {
         let mut agents = Vec::new();

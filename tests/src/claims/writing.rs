@@ -43,7 +43,7 @@ fn checkpoint(writer: &Writer, id: &str, covers: u64, seq: u64) -> JournalRecord
     writer.draft(None, checkpoint).expect("a draft")
 }
 
-async fn turns(backend: &Backend, run: &str) -> Vec<Value> {
+async fn shown_turns(backend: &Backend, run: &str) -> Vec<Value> {
     let records = backend.records(run).await.into_iter();
     let turns = records.filter(|(kind, _)| kind == "conversation_turn");
     turns.map(|(_, mut turn)| turn["message_id"].take()).collect()
@@ -64,7 +64,7 @@ pub async fn a_write_without_an_answer_is_there_once_when_written_again(backend:
             3,
             "{fault:?}"
         );
-        assert_eq!(turns(backend, &run).await, ["a", "b", "c"], "{fault:?}, {came:?}");
+        assert_eq!(shown_turns(backend, &run).await, ["a", "b", "c"], "{fault:?}, {came:?}");
     }
 }
 
@@ -82,7 +82,7 @@ pub async fn a_write_that_is_not_read_back_is_unknown_until_it_is_written_again(
     backend.release("held");
     let wrote = writer.write(draft_record(&writer, "a", 1)).await.expect("found");
     assert_eq!((wrote.journal_seq.get(), wrote.repeat), (1, true), "the number of the first write");
-    assert_eq!(turns(backend, "held").await, ["a"]);
+    assert_eq!(shown_turns(backend, "held").await, ["a"]);
     assert_eq!(writer.write(draft_record(&writer, "b", 2)).await.expect("written").journal_seq.get(), 2);
 }
 
@@ -104,7 +104,7 @@ pub async fn a_replacement_gets_the_number_or_learns_that_it_is_used(backend: &B
             }
         };
         writer.write(draft_record(&writer, "next", 2)).await.expect("the writer stays ready");
-        assert_eq!(turns(backend, &run).await, [first, "next"], "{fault:?}, {came:?}");
+        assert_eq!(shown_turns(backend, &run).await, [first, "next"], "{fault:?}, {came:?}");
     }
 }
 
@@ -135,7 +135,7 @@ pub async fn records_of_an_earlier_process_are_found(backend: &Backend) {
         let error = first.write(draft_record(&first, "late", 0)).await.expect_err("another writer has the run");
         assert!(matches!(error.kind(), ErrorKind::Fenced | ErrorKind::ClaimLost), "{error}");
     }
-    assert_eq!(turns(backend, "before").await, ["a", "b", "c", "d"]);
+    assert_eq!(shown_turns(backend, "before").await, ["a", "b", "c", "d"]);
 }
 
 /// Records that were already written alone are repeats in a batch, and take no number of the run.
@@ -147,7 +147,10 @@ pub async fn a_record_after_a_batch_of_known_ones_gets_the_next_number(backend: 
     assert_eq!(positions[1], there, "the position of the first write");
     let wrote = writer.write(draft_record(&writer, "c", 3)).await.expect("written");
     assert_eq!((wrote.journal_seq.get(), wrote.repeat), (3, false));
-    assert_eq!((writer.epoch().get(), turns(backend, "known").await), (1, vec![json!("a"), json!("b"), json!("c")]));
+    assert_eq!(
+        (writer.epoch().get(), shown_turns(backend, "known").await),
+        (1, vec![json!("a"), json!("b"), json!("c")])
+    );
 }
 
 /// A used number is refused as well.
@@ -186,7 +189,7 @@ pub async fn an_ended_run_accepts_the_records_allowed_after_its_end(backend: &Ba
         backend.runlog.checkpoint("over", Some(JournalSeq::new(1).expect("a number"))).await.expect("an answer");
     assert!(loaded.is_none(), "{loaded:?}");
     assert!(backend.runlog.checkpoint("nobody", None).await.expect("an answer").is_none());
-    assert_eq!(turns(backend, "over").await, ["a"]);
+    assert_eq!(shown_turns(backend, "over").await, ["a"]);
 }
 
 /// Records are read in order, page by page, and by a filter on their attributes.
@@ -261,7 +264,7 @@ pub async fn a_record_that_readers_could_not_decode_is_not_written(backend: &Bac
     }
     let page = backend.runlog.records("deep", &RecordFilter::default(), None, 10).await.expect("a page");
     let read: Vec<JournalRecord> = page.records.into_iter().map(|read| read.record.expect("whole")).collect();
-    assert_eq!(read.len(), 4, "a claim, and what is not too deep");
+    assert_eq!(read.len(), 4, "a claim, and the records that are not too deep");
     assert!(read.iter().any(|record| record.payload == turn(125).payload), "as it was written");
 
     let run = backend.runlog.open("deep call").await.expect("open");

@@ -149,7 +149,7 @@ impl State {
         }
     }
 
-    /// Fills in what was left out.
+    /// Fills in omitted members.
     fn filled(&self, run_id: &str, mut record: Value) -> Value {
         let head = self.head(run_id);
         let unnumbered = UNNUMBERED.contains(&payload_type(&record));

@@ -1,5 +1,5 @@
-//! All connections of the agents and of the projector to the broker are closed during bookings, and new ones are refused
-//! for a while. Each effect happens once, and every acknowledged record is in the journal.
+//! All connections of the agents and of the projector to the broker are closed during bookings, and new connections are
+//! refused for a while. Each effect happens once, and every acknowledged record is in the journal.
 //!
 //! `RUNLOG_CUTS` is the number of interruptions and their length in seconds (default `1x10`). `make cuts` runs `3x30`,
 //! which is longer than the append timeout.

@@ -33,7 +33,7 @@ fn wait<F: Future>(future: F) -> anyhow::Result<F::Output> {
 }
 
 /// The topic's `retention.ms`.
-fn described(config: &KafkaConfig) -> anyhow::Result<Option<String>> {
+fn finding(config: &KafkaConfig) -> anyhow::Result<Option<String>> {
     Ok(topic::describe(config)?.and_then(|info| info.configs.get("retention.ms").cloned()))
 }
 
@@ -64,8 +64,8 @@ fn the_doctor_reports_a_topic_that_is_weakened_while_a_server_runs() -> anyhow::
     }
     // The broker applies the setting after a moment.
     let started = Instant::now();
-    while described(&config)?.as_deref() != Some("604800000") {
-        ensure!(started.elapsed() < ALTER_WAIT, "the topic is not altered: {:?}", described(&config));
+    while finding(&config)?.as_deref() != Some("604800000") {
+        ensure!(started.elapsed() < ALTER_WAIT, "the topic is not altered: {:?}", finding(&config));
         thread::sleep(LOOK);
     }
     let doctor = server.runlog().json(&["doctor"])?.exits(1)?.json()?;

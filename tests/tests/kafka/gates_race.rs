@@ -89,7 +89,7 @@ fn book_with_decision(race: &Race, run: &str, agent: &mut AgentProcess, key: Opt
     let runlog = race.deployment.server.runlog();
     let recovery = runlog.json(&["recover", run])?.exits(1)?.json()?;
     let pending = recovery["pending"][0]["id"].as_str().context("an id")?;
-    let why = ["--not-done", "--who", "test", "--why", "the other one was fenced", "--yes"];
+    let why = ["--not-done", "--who", "test", "--why", "the other process was fenced", "--yes"];
     runlog.answer(&[&["effects", "resolve", run, pending], &why[..]].concat())?;
     agent.request(&book(key))
 }

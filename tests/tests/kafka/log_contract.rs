@@ -29,7 +29,7 @@ fn new_log() -> (Arc<dyn Log>, impl Any) {
 runlog_tests::log_contract!(new_log);
 
 /// The configuration of a plain Kafka client for the topic's brokers.
-fn foreign(config: &KafkaConfig) -> ClientConfig {
+fn foreign_client(config: &KafkaConfig) -> ClientConfig {
     let mut client = ClientConfig::new();
     client.set("bootstrap.servers", &config.brokers).set("message.max.bytes", "2000000");
     client
@@ -58,7 +58,7 @@ fn positions_step_over_control_records_up_to_the_high_watermark() {
     let config = Broker::shared().topic(1).unwrap();
     let log = connect(&config);
     let producer: BaseProducer =
-        foreign(&config).set("transactional.id", format!("{}-foreign", config.topic)).create().unwrap();
+        foreign_client(&config).set("transactional.id", format!("{}-foreign", config.topic)).create().unwrap();
     producer.init_transactions(PATIENCE).unwrap();
     let mut reader = reader(&log, &[(0, 0)]);
     for (value, commit) in [("a", true), ("b", false), ("c", true)] {
@@ -88,7 +88,7 @@ fn positions_step_over_control_records_up_to_the_high_watermark() {
 fn a_foreign_record_is_delivered_however_large_or_empty_it_is() {
     let config = Broker::shared().topic(1).unwrap();
     let log = connect(&config);
-    let producer: BaseProducer = foreign(&config).create().unwrap();
+    let producer: BaseProducer = foreign_client(&config).create().unwrap();
     let oversized = vec![7; log.value_bytes_max() + 500_000];
     producer.send(BaseRecord::<str, [u8]>::to(&config.topic).partition(0).payload(&oversized)).unwrap();
     producer.send(BaseRecord::<str, [u8]>::to(&config.topic).partition(0).key("gone")).unwrap();
@@ -130,7 +130,7 @@ fn a_reader_before_the_moved_start_gets_an_error_and_can_seek() {
 
 /// Moves the log start of partition 0, as an operator can.
 fn delete_before(config: &KafkaConfig, start: i64) {
-    let admin: AdminClient<DefaultClientContext> = foreign(config).create().unwrap();
+    let admin: AdminClient<DefaultClientContext> = foreign_client(config).create().unwrap();
     let mut until = TopicPartitionList::new();
     until.add_partition_offset(&config.topic, 0, Place::Offset(start)).unwrap();
     wait(admin.delete_records(&until, &AdminOptions::new())).unwrap();
@@ -144,7 +144,7 @@ fn a_missing_topic_is_refused_and_asking_for_it_does_not_create_it() {
     assert_eq!(error.kind(), Kind::Invalid);
     assert!(error.to_string().contains("no such topic"), "{error}");
     assert_eq!(admin::describe(&config).unwrap(), None);
-    let consumer: BaseConsumer = foreign(&config).create().unwrap();
+    let consumer: BaseConsumer = foreign_client(&config).create().unwrap();
     let metadata = consumer.fetch_metadata(None, PATIENCE).unwrap();
     assert!(metadata.topics().iter().all(|topic| topic.name() != config.topic));
 }
@@ -169,7 +169,7 @@ fn a_created_topic_has_no_weakness_and_a_topic_of_defaults_has() {
     assert_eq!(KafkaLog::connect(config.clone()).unwrap().partitions(), 3);
 
     let weak = Broker::shared().unique_topic();
-    let client: AdminClient<DefaultClientContext> = foreign(&weak).create().unwrap();
+    let client: AdminClient<DefaultClientContext> = foreign_client(&weak).create().unwrap();
     let topic = NewTopic::new(&weak.topic, 1, TopicReplication::Fixed(1)).set("cleanup.policy", "compact");
     wait(client.create_topics([&topic], &AdminOptions::new())).unwrap().remove(0).unwrap();
     let info = std::iter::from_fn(|| Some(admin::describe(&weak).unwrap())).flatten().next().unwrap();
@@ -194,7 +194,7 @@ fn records_carry_the_brokers_time_and_not_the_clients() {
     let config = Broker::shared().topic(1).unwrap();
     let log = connect(&config);
     append(&log, 0, &["ours"]).unwrap();
-    let producer: BaseProducer = foreign(&config).create().unwrap();
+    let producer: BaseProducer = foreign_client(&config).create().unwrap();
     producer.send(BaseRecord::<(), str>::to(&config.topic).partition(0).payload("old").timestamp(1)).unwrap();
     producer.flush(PATIENCE).unwrap();
     let records = read(&mut reader(&log, &[(0, 0)]), 2);

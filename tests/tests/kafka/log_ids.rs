@@ -1,5 +1,5 @@
-//! The id of a log in Kafka: made of the ids that the broker itself reports, and another one for a topic that was created
-//! again.
+//! The id of a log in Kafka: made of the ids that the broker itself reports, and another id for a topic that was
+//! created again.
 
 #![allow(clippy::unwrap_used, reason = "an unwrap that fails is a test that fails")]
 

@@ -1,4 +1,4 @@
-//! A topic that is deleted and created again while it is served, with more records than the old one had.
+//! A topic that is deleted and created again while it is served, with more records than the old topic had.
 
 use rdkafka::{
     ClientConfig,
@@ -61,6 +61,6 @@ async fn a_topic_that_is_created_again_stops_every_partition_and_nothing_of_it_i
     assert_eq!(refused.kind(), ErrorKind::PartitionStopped, "{refused}");
     let refused = log.append(PARTITION, vec![entry(&agent.turn("hello"))]).await.unwrap_err();
     assert_eq!(refused.kind(), Kind::Replaced, "{refused}");
-    projector.wait(PARTITION, Consistency::Eventual, DEADLINE).await.expect("what was applied stays");
+    projector.wait(PARTITION, Consistency::Eventual, DEADLINE).await.expect("applied records stay");
     assert_eq!(projector.progress(PARTITION).applied, applied);
 }

@@ -105,7 +105,7 @@ fn a_cluster_with_tls_and_passwords_is_used_and_a_password_changes_without_a_sto
     turn("before").unwrap();
     post(&first, "before");
 
-    // Open connections stay usable after the change; new ones need the new password.
+    // Open connections stay usable after the change; new connections need the new password.
     broker.set_password(USER, NEW).unwrap();
     turn("between").unwrap();
     post(&first, "between");
@@ -230,7 +230,7 @@ fn credentials_and_certificates_change_under_load_without_loss_or_duplicates() {
             }
         };
         step();
-        // The password: open connections stay usable, and a restarted process has the new one.
+        // The password: open connections stay usable, and a restarted process has the new password.
         broker.set_password(USER, NEW).unwrap();
         step();
         replace(&dir.path().join("good.password"), NEW).unwrap();
@@ -250,7 +250,7 @@ fn credentials_and_certificates_change_under_load_without_loss_or_duplicates() {
         }
         access.lock().unwrap().ca = next.ca.clone();
         step();
-        // The token: adds a second one, then removes the first.
+        // The token: adds a second token, then removes the first.
         TokenFile { tokens: vec![first_entry, second_entry.clone()], ..TokenFile::default() }.write(&tokens).unwrap();
         access.lock().unwrap().token = second;
         step();

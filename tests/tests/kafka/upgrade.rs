@@ -83,17 +83,17 @@ fn replay(dir: &Path, config: &KafkaConfig) -> anyhow::Result<u64> {
 }
 
 /// The same answer with another topic.
-fn of_topic(answer: Value, topic: &str) -> Value {
+fn with_topic(answer: Value, topic: &str) -> Value {
     match answer {
         Value::Object(members) => {
             let member = |(name, value): (String, Value)| {
                 let moved = name == "topic" && value == LOCAL_TOPIC;
-                let value = if moved { topic.into() } else { of_topic(value, topic) };
+                let value = if moved { topic.into() } else { with_topic(value, topic) };
                 (name, value)
             };
             Value::Object(members.into_iter().map(member).collect())
         }
-        Value::Array(items) => items.into_iter().map(|item| of_topic(item, topic)).collect(),
+        Value::Array(items) => items.into_iter().map(|item| with_topic(item, topic)).collect(),
         other => other,
     }
 }
@@ -108,7 +108,7 @@ fn a_folder_of_an_older_version_opens_on_its_topic_and_answers_as_that_version_d
         older_version::copy(&older_version::data(version).join("index"), &folder.path().join("index"))?;
         let server = Launch::kafka(folder.path(), &config).start()?;
         for (path, old) in older_version::answers(version)? {
-            let old = of_topic(old, &config.topic);
+            let old = with_topic(old, &config.topic);
             let (status, new) = server.get(&format!("{path}?consistency=latest"))?;
             ensure!(status == 200 && older_version::says(&new, &old), "{version} {path}:\n{new}\nand it was\n{old}");
         }

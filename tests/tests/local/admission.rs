@@ -80,7 +80,7 @@ fn append(appender: &Arc<Appender>, id: &str, deadline: Duration) -> Appending {
 
 /// Waits for a future that must complete soon.
 async fn within<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(2 * DEADLINE, what).await.expect("it comes in time")
+    tokio::time::timeout(2 * DEADLINE, what).await.expect("the future completes in time")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -99,7 +99,7 @@ async fn a_number_is_not_reused_while_an_abandoned_append_may_still_land() {
     let outcome = within(second).await.unwrap().unwrap().remove(0);
     assert_eq!((outcome.outcome, outcome.reason), (Disposition::Applied.into(), None));
     let again = within(append(&appender, "first", DEADLINE)).await.unwrap().unwrap().remove(0);
-    assert_eq!(again.outcome, Disposition::Repeat, "the abandoned one landed first");
+    assert_eq!(again.outcome, Disposition::Repeat, "the abandoned append landed first");
     assert!(again.position.offset < outcome.position.offset);
 }
 
@@ -127,7 +127,7 @@ async fn appends_beyond_the_bound_are_refused_without_an_effect() {
     while let Some(one) = within(appending.next()).await {
         assert_eq!(one.unwrap().unwrap()[0].outcome, Disposition::Applied);
     }
-    assert_eq!(gate.permits.available_permits(), 0, "every other one landed");
+    assert_eq!(gate.permits.available_permits(), 0, "all other appends landed");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -63,7 +63,7 @@ impl Hooks for Overtaken {
 }
 
 /// A server whose first writer of a run is `writer`.
-async fn served(log: Arc<dyn Log>) -> Served {
+async fn serve(log: Arc<dyn Log>) -> Served {
     Served::with(log, || "writer".into(), AllowedHosts::default()).await.unwrap()
 }
 
@@ -73,15 +73,15 @@ async fn post(served: &Served, path: &str, body: &Value) -> (u16, Value) {
 }
 
 /// A server over a log in memory, and the run claimed.
-async fn claimed() -> Served {
-    let served = served(Arc::new(MemoryLog::new(1))).await;
+async fn serve_claimed_run() -> Served {
+    let served = serve(Arc::new(MemoryLog::new(1))).await;
     post(&served, "/claims", &json!({})).await;
     served
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_append_that_returns_at_the_acknowledgement_is_judged_later_and_its_outcome_can_be_queried() {
-    let served = claimed().await;
+    let served = serve_claimed_run().await;
     let post = async |path: &str, body: &Value| post(&served, path, body).await;
     let record = |id: &str, seq: u32, payload: Value| {
         json!({ "run_id": RUN, "record_id": id, "writer_id": "writer", "writer_epoch": 1, "writer_seq": seq,
@@ -156,7 +156,7 @@ async fn overtaken() -> (Arc<Overtaken>, Served) {
         twice: false.into(),
         old_end: Mutex::default(),
     });
-    (hooks.clone(), served(hook(log, &hooks)).await)
+    (hooks.clone(), serve(hook(log, &hooks)).await)
 }
 
 fn config(served: &Served) -> runlog_producer::Config {
@@ -238,7 +238,7 @@ fn pause(at: &'static str) {
 const READ_BACK: Duration = Duration::from_millis(500);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_that_pauses_with_its_permission_asks_again() {
+async fn a_process_that_pauses_after_its_permission_reads_back_again() {
     let (log, served) = overtaken().await;
     let config = runlog_producer::Config { read_back: READ_BACK, failpoints: pause, ..config(&served) };
     let run = Runlog::connect(config).await.unwrap().open(RUN).await.unwrap();

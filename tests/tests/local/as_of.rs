@@ -48,8 +48,8 @@ fn by(claim: &Value, id: &str, payload: Value) -> Value {
         "payload": payload })
 }
 
-/// Writes a trip: a call is requested, a batch staged, and a second process claims the run. The first one's result
-/// arrives late and is adopted; then the second process continues to the end.
+/// Writes a trip: a call is requested, a batch staged, and a second process claims the run. The result of the first
+/// process arrives late and is adopted; then the second process continues to the end.
 fn trip(server: &Server) -> anyhow::Result<Story<'_>> {
     let mut story = Story { server, steps: Vec::new() };
     let call = |id: &str| {

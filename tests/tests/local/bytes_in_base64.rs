@@ -1,4 +1,5 @@
-//! Bytes are appended as base64 or in hexadecimal, are the same record in either form, and are returned as asked for.
+//! Bytes are appended as base64 or in hexadecimal, are the same record in either form, and are returned in the
+//! requested form.
 
 use runlog_log::memory::MemoryLog;
 use runlog_tests::served::Served;

@@ -113,7 +113,7 @@ impl Script {
     }
 
     fn checkpoint(&mut self) {
-        // Nearly always the last one, as a writer chooses it; any other is valid, too.
+        // Nearly always the last base, as a writer chooses it; any other base is valid, too.
         let last = self.bases.len().saturating_sub(1);
         let at = if self.random.between(0, 8) == 0 { self.index(last + 1) } else { last };
         let empty = (String::new(), MessageList::default());

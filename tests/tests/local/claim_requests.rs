@@ -25,7 +25,7 @@ fn result(claim: &Value, of: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_late_copy_of_a_claim_takes_nothing_from_its_sender() {
+async fn a_late_copy_of_a_claim_does_not_supersede_its_sender() {
     let site = Site::start().await;
     for (nth, request) in [(1, json!({ "record_id": "c-1", "writer_id": "mine" })), (2, json!({ "record_id": "c-2" }))]
     {
@@ -47,7 +47,7 @@ async fn a_late_copy_of_a_claim_takes_nothing_from_its_sender() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_that_lost_is_lost_when_it_arrives_again() {
+async fn a_lost_claim_stays_lost_when_it_is_sent_again() {
     let site = Site::start().await;
     let first = site.post("/claims", &json!({})).await;
     // As another server appends it before it has read the first claim.
@@ -63,7 +63,7 @@ async fn a_claim_that_lost_is_lost_when_it_arrives_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fenced_record_that_is_no_claim_takes_its_id_from_no_claim() {
+async fn a_fenced_record_of_another_kind_does_not_block_a_claim_with_its_id() {
     let site = Site::start().await;
     site.post("/claims", &json!({})).await;
     let stranger = json!({ "writer_id": "stranger", "writer_epoch": 0 });

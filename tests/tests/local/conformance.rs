@@ -20,13 +20,13 @@ use std::{
 };
 
 /// Rules of the model that a client of HTTP alone cannot show, and why.
-const NOT_SHOWN: [(ModelRule, &str); 28] = [
+const NOT_SHOWN: [(ModelRule, &str); 35] = [
     (ModelRule::WrongPartition, "a server chooses the partition: partition_of_run is its choice"),
     (ModelRule::DeadLetter, "a server appends no bytes that are no record"),
     (ModelRule::Stopped, "nor a record of a schema that it does not know"),
     (ModelRule::CannotRebuild, "the log's start moves by its retention"),
     (ModelRule::Truncated, "likewise"),
-    (ModelRule::Genesis, "a journal begins before anybody asks"),
+    (ModelRule::Genesis, "a journal begins before the first request"),
     (ModelRule::Redelivered, "a redelivery is not visible to clients"),
     (ModelRule::Erasure, "nothing encrypts yet"),
     (ModelRule::DecisionBasis, "a server writes version 3 of the schema only where it is configured to"),
@@ -183,7 +183,7 @@ fn a_report_has_the_request_the_answer_and_the_expectation_of_a_failure() -> any
     ] {
         ensure!(ran.stdout.contains(part), "{part:?} in {}", ran.stdout);
     }
-    // The prefix has runs now, whose outcomes a second suite would get.
+    // The prefix now has runs. A second suite would get the outcomes of their records.
     runlog.json(&["conformance", "--prefix", "mine"])?.exits(2)?;
     for wrong in [["conformance", "--rule", "nobody's"], ["conformance", "--rule", "skip_voids"]] {
         runlog.json(&wrong)?.exits(2)?;

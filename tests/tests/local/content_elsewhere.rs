@@ -46,7 +46,7 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
 }
 
-/// Dies as by `kill -9` after a content was stored as often as the environment says.
+/// Dies as by `kill -9` after the upload whose number the environment names.
 fn die(point: &'static str) {
     static STORED: AtomicU32 = AtomicU32::new(0);
     let at: u32 = env::var(DIES_AT).ok().and_then(|at| at.parse().ok()).unwrap_or(0);
@@ -117,12 +117,12 @@ fn a_failed_upload_fails_the_append_and_the_handle_stays_usable() -> anyhow::Res
         let run = runlog.open("r").await?;
         // A file in its place prevents the folder.
         std::fs::write(content.join("sha256"), "")?;
-        let failed = run.checkpoint(&state()).await.expect_err("the store takes nothing");
+        let failed = run.checkpoint(&state()).await.expect_err("the store accepts nothing");
         ensure!((failed.kind(), failed.action()) == (ErrorKind::Unavailable, Action::Retry), "{failed}");
         let position = run.turn("user", "small").await?;
         run.applied(&position, std::time::Duration::from_secs(30)).await?;
         std::fs::remove_file(content.join("sha256"))?;
-        let enormous = run.turn("user", &text(65 << 20, 3)).await.expect_err("no store takes that");
+        let enormous = run.turn("user", &text(65 << 20, 3)).await.expect_err("no store accepts that");
         ensure!((enormous.kind(), enormous.action()) == (ErrorKind::TooLarge, Action::FixTheInput), "{enormous}");
         ensure!(objects(&content)?.is_empty());
         let position = run.checkpoint(&state()).await?;
@@ -216,7 +216,7 @@ fn indices_are_built_and_verified_without_the_content() -> anyhow::Result<()> {
         .filter(|index| index["name"] == "contents")
         .filter_map(|index| index["rows"].as_u64())
         .sum();
-    ensure!(rows == 2, "{rows} rows say what is held elsewhere");
+    ensure!(rows == 2, "{rows} rows name stored content");
     let lookup = ["lookup", "r", "--tool", "fetch", "--args", r#"{"url":"http://example"}"#];
     ensure!(runlog.answer(&lookup)?["status"] == "completed");
     Ok(())
@@ -254,7 +254,7 @@ fn a_claim_check_is_accepted_only_for_stored_content_that_matches_the_record() -
     ensure!((status, &problem["kind"]) == (400, &json!("invalid")), "{problem}");
     let (status, outcome) = send(&serde_json::to_value(&checked)?)?;
     ensure!(status == 200 && outcome["outcome"] == "applied", "{outcome}");
-    // With its whole payload it is the same record: the place of the payload is not part of its content.
+    // With its whole payload it is the same record: the storage of the payload is not part of the record's content.
     let (status, outcome) = send(&serde_json::to_value(&draft.record)?)?;
     ensure!(status == 200 && outcome["outcome"] == "repeat", "{outcome}");
     let raw = server.runlog().json(&["show", "r", "--raw"])?.exits(0)?.json()?;

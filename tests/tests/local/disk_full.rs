@@ -93,7 +93,7 @@ impl Writer {
     }
 
     /// The ids of the run's records, each read whole.
-    fn shown(&self, consistency: &str) -> anyhow::Result<Vec<String>> {
+    fn shown_turns(&self, consistency: &str) -> anyhow::Result<Vec<String>> {
         let (mut ids, mut cursor) = (Vec::new(), String::new());
         loop {
             let path = format!("/v1/runs/r/records?raw=true&limit=100&consistency={consistency}{cursor}");
@@ -114,7 +114,7 @@ impl Writer {
         let start = Instant::now();
         while let Some(id) = self.open.first().cloned() {
             let (_, answer) = self.send(&id)?;
-            ensure!(start.elapsed() < ROOM_WAIT, "there is room, and {id} is not taken: {answer}");
+            ensure!(start.elapsed() < ROOM_WAIT, "the disk has space, but {id} is not accepted: {answer}");
             if !self.open.is_empty() {
                 thread::sleep(LOOK);
             }
@@ -124,7 +124,7 @@ impl Writer {
 
     /// Checks that the run has every tried record once, and that the index matches the log.
     fn ensure_complete(&self) -> anyhow::Result<()> {
-        let (mut shown, mut known) = (self.shown("latest")?, self.applied.clone());
+        let (mut shown, mut known) = (self.shown_turns("latest")?, self.applied.clone());
         shown.sort();
         known.sort();
         ensure!(shown == known, "{} shown, {} known", shown.len(), known.len());
@@ -133,7 +133,7 @@ impl Writer {
 }
 
 /// Over HTTP the data folder is `DIR`, wherever it is.
-fn names(answer: &Value, dir: &str) -> anyhow::Result<()> {
+fn check_names_folder(answer: &Value, dir: &str) -> anyhow::Result<()> {
     let detail = answer["detail"].as_str().unwrap_or_default();
     for part in [dir, "No space left on device", "free space"] {
         ensure!(detail.contains(part), "it does not say {part:?}: {answer}");
@@ -148,7 +148,7 @@ fn started_with_it_full(mut writer: Writer, disk: &Disk, launch: &Launch, dir: &
     writer.server.kill()?;
     let ran = launch.refused()?.exits(4)?;
     ensure!(ran.error_kind()? == "unavailable", "{}", ran.stdout);
-    names(&json!({ "detail": ran.json()?["error"]["message"] }), dir.to_str().context("a path")?)?;
+    check_names_folder(&json!({ "detail": ran.json()?["error"]["message"] }), dir.to_str().context("a path")?)?;
     disk.make_room()?;
     writer.server = launch.start()?;
     writer.settles()?;
@@ -171,13 +171,17 @@ fn a_full_disk_under_the_local_log_refuses_only_appends() -> anyhow::Result<()> 
             }
             let problem = writer.until_refused(&disk)?;
             ensure!(["unavailable", "overloaded"].iter().any(|kind| problem["kind"] == *kind), "{problem}");
-            names(&problem, "DIR/log")?;
+            check_names_folder(&problem, "DIR/log")?;
             println!("{}", problem["detail"]);
             // Another append is refused, and all acknowledged records are answered, without the unacknowledged ones.
             let (status, problem) = writer.next()?;
             ensure!([429, 503].contains(&status), "{problem}");
-            names(&problem, "DIR/log")?;
-            ensure!(writer.shown("latest")? == writer.applied, "round {round}: {:?}", writer.shown("latest"));
+            check_names_folder(&problem, "DIR/log")?;
+            ensure!(
+                writer.shown_turns("latest")? == writer.applied,
+                "round {round}: {:?}",
+                writer.shown_turns("latest")
+            );
             let record = r#"{"run_id":"other","record_id":"o","payload":{"type":"conversation_turn","message_id":"m","kind":"user","content":"c"}}"#;
             let ran = writer.server.runlog().json_with_input(&["publish", "-"], record)?.exits(4)?;
             ensure!(["unavailable", "overloaded"].iter().any(|kind| ran.stdout.contains(kind)), "{}", ran.stdout);
@@ -206,11 +210,11 @@ fn a_full_disk_under_the_indices_stops_the_partition_until_space_is_free() -> an
         }
         let problem = writer.until_refused(&disk)?;
         ensure!(problem["kind"] == "partition_stopped", "{problem}");
-        names(&problem, "DIR/index")?;
+        check_names_folder(&problem, "DIR/index")?;
         println!("{}", problem["detail"]);
         let (status, problem) = writer.server.get("/v1/runs/r?deadline_ms=1000")?;
         ensure!(status == 503 && problem["kind"] == "partition_stopped", "{status} {problem}");
-        ensure!(writer.shown("eventual")? == writer.applied, "round {round}");
+        ensure!(writer.shown_turns("eventual")? == writer.applied, "round {round}");
         let doctor = writer.server.runlog().json(&["doctor"])?.json()?;
         ensure!(doctor.to_string().contains("free space"), "{doctor}");
         disk.make_room()?;

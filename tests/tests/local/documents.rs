@@ -29,7 +29,7 @@ fn message(block: &str) -> (&str, &str) {
 }
 
 /// `text` with values in place of their names.
-fn filled(text: &str, values: &Values) -> String {
+fn fill_in(text: &str, values: &Values) -> String {
     // The longest name first: `$FIND` begins `$FIND_RESULT`.
     let mut names: Vec<&String> = values.keys().collect();
     names.sort_by_key(|name| std::cmp::Reverse(name.len()));
@@ -71,11 +71,11 @@ fn replay(server: &Server, document: &str) -> usize {
     for exchange in blocks.chunks(2) {
         let [request, shown] = exchange else { panic!("a request without an answer: {exchange:?}") };
         let (line, body) = message(request);
-        let line = filled(line, &values);
+        let line = fill_in(line, &values);
         let [method, path, "HTTP/1.1"] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
         let (status, answer) = match method {
             "GET" => server.get(path).unwrap(),
-            "POST" => server.post(path, &serde_json::from_str(&filled(body, &values)).unwrap()).unwrap(),
+            "POST" => server.post(path, &serde_json::from_str(&fill_in(body, &values)).unwrap()).unwrap(),
             _ => panic!("{line}"),
         };
         let (line_of_answer, shown) = message(shown);

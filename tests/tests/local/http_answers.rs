@@ -159,7 +159,7 @@ async fn a_page_of_a_recovery_that_is_older_than_the_first_is_refused() {
     let old = recovery_response(&deployment, "pages").await;
     let unknown = async |_| Ended::Unknown("the receiver did not answer".into());
     run.tool("book", &1).once_or_unknown(unknown).await.unwrap_err();
-    // The first page has no place for it.
+    // The limit of the first page excludes it.
     let mut first = recovery(&deployment, "pages").await;
     (first["pending"], first["next_cursor"]) = (Value::Array(Vec::new()), Value::from("next"));
     proxy.answer_next(&response(&first), false);

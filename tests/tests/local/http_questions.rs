@@ -16,7 +16,7 @@ fn with_server(story: impl FnOnce(&Server) -> anyhow::Result<()>) -> anyhow::Res
     Ok(())
 }
 
-fn refused(server: &Server, path: &str) -> anyhow::Result<()> {
+fn check_refusal(server: &Server, path: &str) -> anyhow::Result<()> {
     let (status, problem) = server.get(path)?;
     ensure!(status == 400 && problem["kind"] == "usage", "{path}: {status} {problem}");
     Ok(())
@@ -26,10 +26,10 @@ fn refused(server: &Server, path: &str) -> anyhow::Result<()> {
 fn a_parameter_that_a_list_does_not_have_is_refused() -> anyhow::Result<()> {
     with_server(|server| {
         for path in ["effects?run=x", "anomalies?pending=true", "dead-letters?run=x", "dead-letters?unsafe=true"] {
-            refused(server, &format!("/v1/{path}"))?;
+            check_refusal(server, &format!("/v1/{path}"))?;
         }
         for path in ["journal?run=x", "doctor?run=x", "runs?prefix=%ff", "events?family=%c3%28"] {
-            refused(server, &format!("/v1/{path}"))?;
+            check_refusal(server, &format!("/v1/{path}"))?;
         }
         let (status, problem) = server.post("/v1/verify?partition=1", &json!({}))?;
         ensure!(status == 400 && problem["kind"] == "usage", "{status} {problem}");
@@ -44,20 +44,20 @@ fn numbers_out_of_bounds_are_refused() -> anyhow::Result<()> {
     with_server(|server| {
         for list in ["runs", "effects", "anomalies", "dead-letters", "horizons", "events?family=wake"] {
             let and = if list.contains('?') { '&' } else { '?' };
-            refused(server, &format!("/v1/{list}{and}limit=0"))?;
-            refused(server, &format!("/v1/{list}{and}limit=1001"))?;
+            check_refusal(server, &format!("/v1/{list}{and}limit=0"))?;
+            check_refusal(server, &format!("/v1/{list}{and}limit=1001"))?;
         }
-        refused(server, &format!("/v1/runs/{RUN}/records?correlation=x"))?;
+        check_refusal(server, &format!("/v1/runs/{RUN}/records?correlation=x"))?;
         for list in ["records?", "recovery?", "standing/wakes?", "facts?"] {
-            refused(server, &format!("/v1/runs/{RUN}/{list}limit=0"))?;
+            check_refusal(server, &format!("/v1/runs/{RUN}/{list}limit=0"))?;
         }
         // Occurrences count from 1: occurrence 0 is an invalid query, not an unknown occurrence.
-        refused(server, &format!("/v1/runs/{IMPORTED}/lookup?tool=book&args=%7B%22n%22:1%7D&occurrence=0"))?;
+        check_refusal(server, &format!("/v1/runs/{IMPORTED}/lookup?tool=book&args=%7B%22n%22:1%7D&occurrence=0"))?;
         for position in ["1:2:3:4", "%2B1:2", "1", "1:", "4294967296:0"] {
-            refused(server, &format!("/v1/runs/{RUN}/outcome?position={position}"))?;
+            check_refusal(server, &format!("/v1/runs/{RUN}/outcome?position={position}"))?;
         }
-        refused(server, &format!("/v1/runs/{RUN}?consistency=at-least=%2B0:0"))?;
-        refused(server, "/v1/dead-letters/+0:1")
+        check_refusal(server, &format!("/v1/runs/{RUN}?consistency=at-least=%2B0:0"))?;
+        check_refusal(server, "/v1/dead-letters/+0:1")
     })
 }
 
@@ -67,10 +67,10 @@ fn an_invalid_time_or_family_of_facts_is_refused() -> anyhow::Result<()> {
         for time in
             ["", "yesterday", "2026-11-22", "2026-11-22T10:00:00", "1969-12-31T23:59:59Z", "2026-11-22T10:00:00+1:0"]
         {
-            refused(server, &format!("/v1/runs/{RUN}/facts?at={time}"))?;
-            refused(server, &format!("/v1/runs/{RUN}/records?at={time}"))?;
+            check_refusal(server, &format!("/v1/runs/{RUN}/facts?at={time}"))?;
+            check_refusal(server, &format!("/v1/runs/{RUN}/records?at={time}"))?;
         }
-        refused(server, &format!("/v1/runs/{RUN}/facts?family=wake"))
+        check_refusal(server, &format!("/v1/runs/{RUN}/facts?family=wake"))
     })
 }
 
@@ -85,21 +85,21 @@ fn a_cursor_of_another_list_is_refused() -> anyhow::Result<()> {
         let effects = next("/v1/effects?limit=1")?;
         let runs = next("/v1/runs?limit=1")?;
         let events = next(&format!("/v1/events?run={RUN}&limit=1"))?;
-        refused(server, &format!("/v1/runs/{IMPORTED}/records?cursor={records}"))?;
-        refused(server, &format!("/v1/runs/{RUN}/recovery?cursor={records}"))?;
-        refused(server, &format!("/v1/runs/{RUN}/standing/wakes?cursor={records}"))?;
-        refused(server, &format!("/v1/runs/{IMPORTED}/facts?cursor={records}"))?;
-        refused(server, &format!("/v1/runs/{IMPORTED}/records?at=2026-11-22T10:00:00Z&cursor={records}"))?;
-        refused(server, &format!("/v1/runs/{RUN}/tail?until_end=true&from={effects}"))?;
-        refused(server, &format!("/v1/indices/runs/changes?until_end=true&from={effects}"))?;
-        refused(server, &format!("/v1/tail?until_end=true&from={records}"))?;
-        refused(server, "/v1/tail?until_end=true&from=at:0")?;
-        refused(server, &format!("/v1/anomalies?cursor={effects}"))?;
-        refused(server, &format!("/v1/effects?cursor={events}"))?;
-        refused(server, "/v1/effects?cursor=99:")?;
-        refused(server, &format!("/v1/horizons?cursor={effects}"))?;
-        refused(server, &format!("/v1/runs?prefix=zzz&cursor={runs}"))?;
-        refused(server, &format!("/v1/runs/{RUN}/records?cursor=%2B1"))?;
+        check_refusal(server, &format!("/v1/runs/{IMPORTED}/records?cursor={records}"))?;
+        check_refusal(server, &format!("/v1/runs/{RUN}/recovery?cursor={records}"))?;
+        check_refusal(server, &format!("/v1/runs/{RUN}/standing/wakes?cursor={records}"))?;
+        check_refusal(server, &format!("/v1/runs/{IMPORTED}/facts?cursor={records}"))?;
+        check_refusal(server, &format!("/v1/runs/{IMPORTED}/records?at=2026-11-22T10:00:00Z&cursor={records}"))?;
+        check_refusal(server, &format!("/v1/runs/{RUN}/tail?until_end=true&from={effects}"))?;
+        check_refusal(server, &format!("/v1/indices/runs/changes?until_end=true&from={effects}"))?;
+        check_refusal(server, &format!("/v1/tail?until_end=true&from={records}"))?;
+        check_refusal(server, "/v1/tail?until_end=true&from=at:0")?;
+        check_refusal(server, &format!("/v1/anomalies?cursor={effects}"))?;
+        check_refusal(server, &format!("/v1/effects?cursor={events}"))?;
+        check_refusal(server, "/v1/effects?cursor=99:")?;
+        check_refusal(server, &format!("/v1/horizons?cursor={effects}"))?;
+        check_refusal(server, &format!("/v1/runs?prefix=zzz&cursor={runs}"))?;
+        check_refusal(server, &format!("/v1/runs/{RUN}/records?cursor=%2B1"))?;
         // Their ages grow meanwhile.
         let listed = |page: &Value| -> anyhow::Result<Vec<Value>> {
             let mut effects = page["effects"].as_array().context("a list")?.clone();

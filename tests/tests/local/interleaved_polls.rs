@@ -21,7 +21,7 @@ async fn append(log: &MemoryLog, partition: impl Into<PartitionId>, entries: Vec
     log.append(partition.into(), entries).await.unwrap()[0]
 }
 
-fn turns(agent: &mut Agent, count: usize) -> Vec<Entry> {
+fn turn_entries(agent: &mut Agent, count: usize) -> Vec<Entry> {
     (0..count).map(|_| entry(&agent.turn("hello"))).collect()
 }
 
@@ -34,15 +34,15 @@ async fn records_after_a_skip_in_the_same_poll_are_applied_once() {
     start(&folder.path().join("genesis"), &log).await.end();
     let mut stopped = Agent::new(&run_in(0, PARTITIONS, "stopped"));
     let mut other = Agent::new(&run_in(1, PARTITIONS, "other"));
-    append(&log, 0, turns(&mut stopped, 5)).await;
+    append(&log, 0, turn_entries(&mut stopped, 5)).await;
     let newer = Entry { value: [&[0xC3, 0x01][..], &[0xAB; 8], b"newer"].concat(), ..Entry::default() };
     let offset = append(&log, 0, vec![newer]).await;
-    append(&log, 0, turns(&mut stopped, 10)).await;
+    append(&log, 0, turn_entries(&mut stopped, 10)).await;
     let skip = Skip { offset, who: "w".into(), why: "y".into() };
     let skip = JournalRecord::of_partition(id("skip"), "test", skip.into());
     append(&log, 0, vec![Entry { value: codec::encode(&skip), ..Entry::default() }]).await;
-    append(&log, 0, turns(&mut stopped, 20)).await;
-    append(&log, 1, turns(&mut other, 60)).await;
+    append(&log, 0, turn_entries(&mut stopped, 20)).await;
+    append(&log, 1, turn_entries(&mut other, 60)).await;
 
     let projector = start(&folder.path().join("served"), &log).await;
     for partition in PartitionId::all(PARTITIONS) {

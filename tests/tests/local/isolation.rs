@@ -98,14 +98,14 @@ async fn start_with(log: Arc<dyn Log>, failpoints: Failpoints) -> (TempDir, Proj
     (dir, Projector::start(config, log).await.unwrap())
 }
 
-/// Blocks writes of indices: each takes one of the gate's places and stays until the gate opens.
+/// Blocks writes of indices: each uses a slot of the gate and waits until the gate opens.
 #[derive(Clone, Debug, Default)]
 struct Gate(Arc<(Mutex<GateState>, Condvar)>);
 
 #[derive(Debug, Default)]
 struct GateState {
-    /// How many more are blocked.
-    places: usize,
+    /// The number of further writes to block.
+    slots: usize,
     held: usize,
 }
 
@@ -122,17 +122,17 @@ impl Gate {
     fn pass(&self) {
         let (state, changed) = &*self.0;
         let mut state = state.lock().unwrap();
-        if state.places == 0 {
+        if state.slots == 0 {
             return;
         }
-        state.places -= 1;
+        state.slots -= 1;
         state.held += 1;
         changed.notify_all();
         drop(changed.wait_while(state, |state| state.held > 0).unwrap());
     }
 
     fn close(&self) {
-        self.0.0.lock().unwrap().places = 1;
+        self.0.0.lock().unwrap().slots = 1;
     }
 
     /// Waits until a write is blocked.
@@ -200,7 +200,7 @@ async fn a_record_whose_fold_panics_stops_its_partition_there_until_it_is_skippe
     log.release(FIRST);
     assert_eq!(await_stop(&projector, FIRST).await, (defect, "panic"));
     let progress = projector.progress(FIRST);
-    assert_eq!(progress.applied, before.saturating_add(1), "what came before it is applied");
+    assert_eq!(progress.applied, before.saturating_add(1), "earlier records are applied");
     let error = progress.stopped.unwrap().error;
     assert!(error.contains("a defect with schema 7") && error.contains(&format!("offset {defect}")), "{error}");
 
@@ -291,7 +291,7 @@ async fn an_end_below_the_applied_offset_is_not_the_latest() {
     *faults.end.lock().unwrap() = Some(at);
     let refused = projector.wait(FIRST, Consistency::Latest, DEADLINE).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
-    projector.wait(FIRST, Consistency::Eventual, DEADLINE).await.expect("what is applied stays");
+    projector.wait(FIRST, Consistency::Eventual, DEADLINE).await.expect("applied records stay");
     *faults.end.lock().unwrap() = None;
     latest(&projector, FIRST).await;
 }

@@ -17,7 +17,7 @@ const RECORDS: usize = 100;
 const RESULTS: usize = 3;
 
 #[test]
-fn a_page_of_large_records_ends_early_and_the_next_one_continues() {
+fn a_page_of_large_records_ends_early_and_the_next_page_continues() {
     let dir = tempfile::tempdir().unwrap();
     let server = Launch::local(dir.path()).partitions(1).start().unwrap();
     for number in 0..RECORDS {
@@ -50,7 +50,7 @@ fn a_page_of_large_records_ends_early_and_the_next_one_continues() {
 }
 
 #[test]
-fn a_page_of_effects_with_large_arguments_ends_early_and_the_next_one_continues() {
+fn a_page_of_effects_with_large_arguments_ends_early_and_the_next_page_continues() {
     let dir = tempfile::tempdir().unwrap();
     let server = Launch::local(dir.path()).partitions(1).start().unwrap();
     let content = "x".repeat(RECORD_BYTES);
@@ -76,7 +76,7 @@ fn a_page_of_effects_with_large_arguments_ends_early_and_the_next_one_continues(
 }
 
 #[test]
-fn a_page_of_effects_with_large_evidence_ends_early_and_the_next_one_continues() {
+fn a_page_of_effects_with_large_evidence_ends_early_and_the_next_page_continues() {
     let dir = tempfile::tempdir().unwrap();
     let server = Launch::local(dir.path()).partitions(2).start().unwrap();
     // The maximum in a record itself: longer content is in the content store, and shown as its claim check.

@@ -27,7 +27,7 @@ fn lookup(found: runlog_tests::linearizability::Status) -> Operation {
 fn overlapping_operations_may_have_happened_in_either_order() {
     let prefix = [certain(Claim(Some(1)), 0, 1), certain(intent(1), 2, 9), certain(lookup(Unknown), 3, 4)];
     assert_eq!(check(&[&prefix[..], &[certain(lookup(Pending), 5, 6)]].concat()), Verdict::Linearizable);
-    // The late one of two claims that overlap.
+    // The later of two overlapping claims.
     let claims = [certain(Claim(Some(2)), 0, 5), certain(Claim(Some(1)), 1, 6)];
     assert_eq!(check(&claims), Verdict::Linearizable);
 }

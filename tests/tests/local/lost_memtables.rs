@@ -39,8 +39,8 @@ async fn start_with(config: Config, log: &MemoryLog) -> Projector {
     Projector::start(config, Arc::new(log.clone())).await.unwrap()
 }
 
-/// Appends turns of one run, and returns the offset of the last one.
-async fn turns(log: &MemoryLog, count: usize) -> Offset {
+/// Appends turns of one run, and returns the offset of the last turn.
+async fn append_turns(log: &MemoryLog, count: usize) -> Offset {
     let mut agent = Agent::new(&run_in(FIRST, 1, &format!("run of {count}")));
     let records = (0..count).map(|_| entry(&agent.turn("hello"))).collect();
     *log.append(FIRST, records).await.unwrap().last().unwrap()
@@ -73,7 +73,7 @@ fn publish(server: &Server, from: usize, count: usize) -> anyhow::Result<()> {
 }
 
 /// The ids of the run's records.
-fn shown(server: &Server, consistency: &str) -> anyhow::Result<Vec<Value>> {
+fn shown_turns(server: &Server, consistency: &str) -> anyhow::Result<Vec<Value>> {
     let (status, page) = server.get(&format!("/v1/runs/r/records?limit=1000&consistency={consistency}"))?;
     ensure!(status == 200, "{status} {page}");
     let records = page["records"].as_array().context("records")?;
@@ -89,16 +89,16 @@ fn a_server_killed_between_flushes_folds_the_rest_again_to_the_same_rows() -> an
     ensure!(code == Some(0), "{code:?}");
     let server = launch.start()?;
     publish(&server, 5, 20)?;
-    let before = shown(&server, "latest")?;
+    let before = shown_turns(&server, "latest")?;
     ensure!(before.len() == 25, "{before:?}");
     server.kill()?;
     // All records up to the orderly end are on disk. Later records are not, unless a flush preceded the kill.
     let paused = launch.clone().paused().start()?;
-    let on_disk = shown(&paused, "eventual")?;
+    let on_disk = shown_turns(&paused, "eventual")?;
     ensure!(on_disk.len() >= 5 && before.starts_with(&on_disk), "{on_disk:?}");
     paused.kill()?;
     let server = launch.start()?;
-    ensure!(shown(&server, "latest")? == before, "{:?}", shown(&server, "latest"));
+    ensure!(shown_turns(&server, "latest")? == before, "{:?}", shown_turns(&server, "latest"));
     server.runlog().verified()?;
     server.terminate()?;
     Ok(())
@@ -129,17 +129,17 @@ async fn a_log_that_begins_after_the_flushed_records_stops_the_partition_before_
     let (folder, log) = (tempdir().unwrap(), MemoryLog::new(1));
     let (dir, copy) = (folder.path().join("served"), folder.path().join("killed"));
     let projector = start(&dir, &log).await;
-    turns(&log, 3).await;
+    append_turns(&log, 3).await;
     latest(&projector).await;
     projector.store(FIRST).flush().unwrap();
     let flushed = projector.progress(FIRST).applied;
-    let last = turns(&log, 4).await;
+    let last = append_turns(&log, 4).await;
     latest(&projector).await;
     killed(&dir.join("index/1/0"), &copy.join("index/1/0")).unwrap();
     drop(projector);
     // All applied records are deleted from the log, which continues.
     log.truncate_before(FIRST, last.saturating_add(1));
-    turns(&log, 5).await;
+    append_turns(&log, 5).await;
     let projector = start(&copy, &log).await;
     let progress = projector.progress(FIRST);
     assert_eq!(progress.applied, flushed);
@@ -156,11 +156,11 @@ async fn a_log_that_begins_after_the_flushed_records_stops_the_partition_before_
 async fn rows_are_flushed_early_when_the_start_of_the_log_approaches() {
     let (folder, log) = (tempdir().unwrap(), MemoryLog::new(1));
     let projector = start(folder.path(), &log).await;
-    let first = turns(&log, 3).await;
+    let first = append_turns(&log, 3).await;
     latest(&projector).await;
     projector.store(FIRST).flush().unwrap();
     log.truncate_before(FIRST, first);
-    let last = turns(&log, 4).await;
+    let last = append_turns(&log, 4).await;
     latest(&projector).await;
     // Learns the log's start, as `latest` does once a second.
     projector.bounds(FIRST, Duration::from_secs(10)).await.unwrap();
@@ -174,7 +174,7 @@ async fn the_rows_of_an_idle_partition_are_flushed_at_their_age() {
     let flush = flush::Limits { age_max: Duration::from_millis(100), ..flush::Limits::default() };
     let config = Config { flush, ..Config::new(folder.path(), || 0, || "journal".to_owned()) };
     let projector = start_with(config, &log).await;
-    let last = turns(&log, 3).await;
+    let last = append_turns(&log, 3).await;
     latest(&projector).await;
     let took = on_disk(&projector, last).await;
     assert!(took < SOON, "{took:?}");

@@ -61,7 +61,7 @@ fn a_paused_server_answers_stale_with_the_lag_at_latest_and_its_state_at_eventua
     ensure!(status == 503 && ready["lagging"] == json!([1]), "{status} {ready}");
 
     let old = runlog.answer(&["checkpoint", run, "--consistency", "eventual"])?;
-    ensure!(old["messages"] == json!(["one"]), "what was applied: {old}");
+    ensure!(old["messages"] == json!(["one"]), "the applied state: {old}");
     let old = runlog.answer(&[
         "checkpoint",
         run,

@@ -173,7 +173,7 @@ async fn bodies_over_the_rate_are_refused_unread_and_a_producer_knows_that_no_ef
     let again = site.send(site.post("two", "short"), &site.busy[1]).await.refused();
     assert!((3..=4).contains(&again), "{again} s for 16,000 bytes at 4,000 a second, of which a second is free");
     assert_eq!(site.send(site.post("three", &long), &site.other).await.status, 200, "another principal");
-    assert_eq!(site.end().await, end + 1, "what was refused is not in the log");
+    assert_eq!(site.end().await, end + 1, "the refused records are not in the log");
     // More than socket buffers hold: the answer arrives after the whole body is sent.
     let again = site.send(site.post("four", &text(12 << 20, 1)), &site.busy[1]).await.refused();
     // A body without a length is charged once it has arrived.
@@ -321,7 +321,7 @@ async fn unread_answers_use_only_their_principals_capacity() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(WAIT, freed).await.expect("a client that goes leaves its room");
+    tokio::time::timeout(WAIT, freed).await.expect("a client that disconnects frees its capacity");
 }
 
 /// Sends one request over a connection and keeps it open. Returns the answer.

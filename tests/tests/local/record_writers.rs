@@ -90,7 +90,7 @@ async fn a_repeat_of_this_epochs_record_names_its_sender_with_any_numbers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_intent_twice_in_one_request_is_its_senders() {
+async fn an_intent_that_is_twice_in_one_request_belongs_to_its_sender() {
     let site = Site::start().await;
     let (mine, writer) = site.claim().await;
     site.post("/records", &intent(&mine, "book-1")).await;
@@ -152,7 +152,7 @@ async fn a_handle_runs_no_effect_if_the_record_under_its_id_is_of_another_epoch(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repeat_within_one_request_has_the_place_of_the_first() {
+async fn a_repeat_within_one_request_has_the_position_of_the_first_record() {
     let site = Site::start().await;
     let (writer, named) = site.claim().await;
     site.post("/records", &intent(&writer, "first")).await;
@@ -167,7 +167,7 @@ async fn a_repeat_within_one_request_has_the_place_of_the_first() {
         let read = site.get(&format!("/outcome?position={}&record_id=m-2", position_text(member))).await;
         assert_eq!((&read["outcome"], &read["record_writer"]), (&json!("applied"), &named), "{read}");
     }
-    // A refused record permits nothing, by its position either.
+    // A refused record permits nothing, also if it is queried by its position.
     let mut refused = intent(&writer, "refused");
     refused["writer_epoch"] = json!(7);
     let two = site.post("/records", &json!([refused, refused])).await;

@@ -91,7 +91,7 @@ fn every_recorded_run_is_found_again_and_importing_again_changes_nothing() -> an
         all.extend(runs);
     }
     check_all(&runlog, &all, seed)?;
-    listed(&runlog, &all)?;
+    check_list(&runlog, &all)?;
     runlog.verified()?;
 
     let before = ends(&server)?;
@@ -105,7 +105,7 @@ fn every_recorded_run_is_found_again_and_importing_again_changes_nothing() -> an
 }
 
 /// Checks that `runs` lists each run, in order, with its status.
-fn listed(runlog: &Runlog, runs: &[Run]) -> anyhow::Result<()> {
+fn check_list(runlog: &Runlog, runs: &[Run]) -> anyhow::Result<()> {
     let mut expected: Vec<_> = runs.iter().map(|run| (run.id.as_str(), run.status)).collect();
     expected.sort_unstable();
     let page = runlog.answer(&["runs", "--limit", "100000"])?;
@@ -117,7 +117,7 @@ fn listed(runlog: &Runlog, runs: &[Run]) -> anyhow::Result<()> {
 }
 
 /// A changed copy of a format's first sample.
-fn changed(folder: &Path, format: &str, change: impl FnOnce(String) -> String) -> anyhow::Result<PathBuf> {
+fn change_sample(folder: &Path, format: &str, change: impl FnOnce(String) -> String) -> anyhow::Result<PathBuf> {
     let file = recorded::samples(format)?.remove(0);
     let copy = folder.join(file.file_name().context("a name")?);
     fs::write(&copy, change(fs::read_to_string(&file)?))?;
@@ -134,7 +134,7 @@ fn one_truncated_file_prevents_the_import_of_every_file() -> anyhow::Result<()> 
             let middle = text.floor_char_boundary(text.len() / 2);
             text[..middle].to_owned()
         };
-        let cut = changed(folder.path(), format, cut)?;
+        let cut = change_sample(folder.path(), format, cut)?;
         let whole = recorded::samples(format)?.remove(0);
         let [whole, cut] = [&whole, &cut].map(|path| path.to_string_lossy().into_owned());
         let refused = server.runlog().json(&["import", format, &whole, &cut])?.exits(3)?;
@@ -155,7 +155,7 @@ fn an_existing_run_with_other_content_is_refused_and_a_prefix_separates_the_two(
     let server = Launch::local(&folder.path().join("data")).start()?;
     let runlog = server.runlog();
     let format = "swe-agent";
-    let original = changed(folder.path(), format, |text| text)?;
+    let original = change_sample(folder.path(), format, |text| text)?;
     import(&runlog, format, std::slice::from_ref(&original))?;
     let run = recorded::read(format, &original)?.remove(0);
 

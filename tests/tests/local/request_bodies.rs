@@ -1,4 +1,4 @@
-//! Bodies of requests as bytes on a connection: JSON that two readers would understand differently is refused, with the place.
+//! Bodies of requests as bytes on a connection: JSON that two readers would understand differently is refused, with the JSON pointer.
 
 use anyhow::{Context, ensure};
 use runlog_tests::server::{Launch, Server};
@@ -17,7 +17,7 @@ fn exchange(server: &Server, request: &str) -> anyhow::Result<(u16, String)> {
     answer_of(send(server, request)?)
 }
 
-/// Likewise, and then sends no more.
+/// Sends bytes and closes the sending side. Then reads the answer.
 fn cut_off(server: &Server, request: &str) -> anyhow::Result<(u16, String)> {
     let stream = send(server, request)?;
     stream.shutdown(Shutdown::Write)?;
@@ -69,15 +69,15 @@ fn with_run(story: impl FnOnce(&Server) -> anyhow::Result<()>) -> anyhow::Result
     Ok(())
 }
 
-/// Each body is refused, its detail names the place, and the run stays as it is.
-fn refused(server: &Server, cases: &[(&str, String, &str)]) -> anyhow::Result<()> {
+/// Each body is refused, its detail names the pointer, and the run stays as it is.
+fn check_refusals(server: &Server, cases: &[(&str, String, &str)]) -> anyhow::Result<()> {
     let (_, before) = server.get("/v1/runs/r")?;
-    for (path, body, place) in cases {
+    for (path, body, pointer) in cases {
         let (status, problem) = post(server, path, body)?;
         let detail = problem["detail"].as_str().unwrap_or_default();
         let is_refused = status == 400 && (problem["kind"] == "invalid" || problem["kind"] == "usage");
         ensure!(is_refused, "{path} {body}: {status} {problem}");
-        ensure!(detail.contains(place), "{path} {body}: {place} is not in {detail}");
+        ensure!(detail.contains(pointer), "{path} {body}: {pointer} is not in {detail}");
     }
     let (_, after) = server.get("/v1/runs/r")?;
     ensure!(after["position"] == before["position"], "something was appended: {before} {after}");
@@ -93,7 +93,7 @@ fn two_members_of_one_name_are_refused_at_every_level_of_every_body() -> anyhow:
     let batch = |member: &str| format!(r#"{{"type":"batch","records":[{member}]}}"#);
     let hash = "0".repeat(64);
     with_run(|server| {
-        refused(
+        check_refusals(
             server,
             &[
                 (RECORDS, record("a", &turn("1"), r#","record_id":"b""#), r#""/record_id""#),
@@ -144,12 +144,12 @@ fn two_members_of_one_name_are_refused_at_every_level_of_every_body() -> anyhow:
 }
 
 #[test]
-fn an_array_passes_for_no_object_within_a_body() -> anyhow::Result<()> {
+fn an_array_in_place_of_an_object_is_refused_within_a_body() -> anyhow::Result<()> {
     let decision =
         r#"{"type":"effect_resolution","request_record_id":"asked","decision":"not_done","who":"jo","why":"seen"}"#;
     let marker = r#"{"type":"recovery","unsafe_pending":[["e","i",null,null,"x"]],"recovery_reason":"x"}"#;
     with_run(|server| {
-        refused(
+        check_refusals(
             server,
             &[
                 (CLAIMS, json!({ "only_if": ["0".repeat(64)] }).to_string(), "not an object"),
@@ -175,7 +175,7 @@ fn a_record_that_leaves_no_next_number_is_refused() -> anyhow::Result<()> {
     let batch = format!(r#"{{"type":"batch","records":[{}]}}"#, last("journal_seq"));
     let epoch = record("a", &call("1"), "").replace(r#""writer_epoch":1"#, &format!(r#""writer_epoch":{LAST}"#));
     with_run(|server| {
-        refused(
+        check_refusals(
             server,
             &[
                 (RECORDS, last("writer_seq"), r#""/writer_seq""#),
@@ -223,7 +223,7 @@ fn a_number_is_found_by_every_spelling_and_returned_as_it_was_sent() -> anyhow::
         // Not unknown: no append accepts it.
         let (status, answer) = look_up(server, &beyond_double)?;
         ensure!(status == 400 && answer.contains("number out of range"), "{answer}");
-        refused(server, &[(RECORDS, record("a", &call(&beyond_double), ""), "number out of range")])
+        check_refusals(server, &[(RECORDS, record("a", &call(&beyond_double), ""), "number out of range")])
     })
 }
 
@@ -250,7 +250,7 @@ fn a_record_sent_again_is_a_repeat_unless_a_value_is_spelled_otherwise() -> anyh
 }
 
 #[test]
-fn what_no_lookup_and_no_reader_can_use_is_refused() -> anyhow::Result<()> {
+fn values_that_no_lookup_or_reader_can_use_are_refused() -> anyhow::Result<()> {
     let named = |name: &str| record("a", &call("1").replace(r#""pay""#, &format!("{name:?}")), "");
     let decision = |decision: &str, more: &str| {
         let payload =
@@ -263,7 +263,7 @@ fn what_no_lookup_and_no_reader_can_use_is_refused() -> anyhow::Result<()> {
     };
     let resolution = |members: &str| format!(r#"{{"revision":1,"who":"jo","why":"seen",{members}}}"#);
     with_run(|server| {
-        refused(
+        check_refusals(
             server,
             &[
                 (RECORDS, named(""), "needs tool_name"),
@@ -313,13 +313,13 @@ fn a_body_unlike_its_head_is_a_client_error() -> anyhow::Result<()> {
             ensure!(problem["detail"].as_str().unwrap_or_default().contains("Content-Length"), "{problem}");
         }
         let (_, run) = server.get("/v1/runs/r")?;
-        ensure!(run["epoch"] == 1, "a claim was made of it: {run}");
+        ensure!(run["epoch"] == 1, "the request was accepted as a claim: {run}");
         Ok(())
     })
 }
 
 #[test]
-fn what_no_content_store_can_hold_is_to_be_shortened() -> anyhow::Result<()> {
+fn a_record_too_large_for_every_content_store_must_be_shortened() -> anyhow::Result<()> {
     let text = "x".repeat(1 << 20);
     with_run(|server| {
         for (path, body) in [

@@ -156,7 +156,7 @@ fn a_repeated_horizon_is_harmless_and_the_furthest_one_is_listed_and_named() -> 
     ensure!(listed.len() == 2 * server.partitions as usize, "{listed:?}");
     let turns = listed.iter().find(|horizon| horizon["position"] == again).context("the last one")?;
     ensure!(turns["until"] == "2100-01-01T00:00:00.000Z" && turns["who"] == "jo", "{turns}");
-    ensure!(!listed.iter().any(|horizon| horizon["position"] == old), "what another one takes away too");
+    ensure!(!listed.iter().any(|horizon| horizon["position"] == old), "a covered horizon is listed");
     // In one partition only, over HTTP.
     let body = json!({ "partition": 0, "family": "tool", "until": FAR, "who": "jo", "why": "policy" });
     let (status, appended) = server.post("/v1/horizons", &body)?;

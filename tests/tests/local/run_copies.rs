@@ -164,7 +164,7 @@ async fn a_copy_has_the_checkpoints_messages_and_host_payloads_and_answers_no_ga
     assert_eq!(records[1..].iter().map(id_and_number).collect::<Vec<_>>(), expected);
     let thing = &records[3];
     assert_eq!((&thing["payload"], &thing["timestamp_millis"]), (&host(1), &json!(7)), "{thing}");
-    assert_eq!(thing["subject_ref"]["id"], "copy", "what is said of the run is said of the copy: {thing}");
+    assert_eq!(thing["subject_ref"]["id"], "copy", "the copy's answer equals the run's: {thing}");
     assert_eq!(thing["event_index"]["run_id"], "copy", "{thing}");
 
     // Checkpoints: the same ids and content, with their coverage in the copy. The first is pruned.
@@ -179,7 +179,7 @@ async fn a_copy_has_the_checkpoints_messages_and_host_payloads_and_answers_no_ga
     }
     let (_, facts) = site.get("copy/facts?at=2100-01-01T00:00:00Z").await;
     let turns: Vec<_> = facts["facts"].as_array().unwrap().iter().map(|fact| fact["record_id"].clone()).collect();
-    assert_eq!(turns, [json!("first")], "a turn that was taken back is taken back in the copy: {facts}");
+    assert_eq!(turns, [json!("first")], "a retracted turn is retracted in the copy: {facts}");
 
     // No gate: no pending call, no ended call, and the claim is the copy's own.
     let (_, recovery) = site.get("copy/recovery?from_start=true").await;

@@ -92,7 +92,7 @@ async fn a_slow_body_releases_its_capacity() {
         let mut honest = connect(address, &post(body.len())).await;
         honest.write_all(body.as_bytes()).await.unwrap();
         let status = status(&mut honest).await;
-        assert!(status.starts_with("HTTP/1.1 400 "), "its body is taken and is not JSON: {status}");
+        assert!(status.starts_with("HTTP/1.1 400 "), "its body is read and is not JSON: {status}");
         from.elapsed()
     };
     let waited = tokio::select! {

@@ -1,5 +1,5 @@
-//! Files of a killed server with torn or corrupt ends, and files with damage in the middle. Acknowledged records are
-//! there, no write is partial, and an index continues from its last commit. If that is impossible, the server names the
+//! Files of a killed server with torn or corrupt ends, and files with damage in the middle. Acknowledged records can be
+//! read, no write is partial, and an index continues from its last commit. If that is impossible, the server names the
 //! damage and the remedy and exits with 5.
 
 use anyhow::{Context, ensure};
@@ -20,13 +20,13 @@ const RECORDS: usize = 20;
 
 /// Sends records, and kills the server. Returns the ids of the acknowledged records.
 fn write(launch: &Launch, from: usize) -> anyhow::Result<Vec<String>> {
-    let (server, acknowledged) = written(launch, from)?;
+    let (server, acknowledged) = write_records(launch, from)?;
     server.kill()?;
     Ok(acknowledged)
 }
 
-/// A server that accepted records, and the ids of the acknowledged ones.
-fn written(launch: &Launch, from: usize) -> anyhow::Result<(Server, Vec<String>)> {
+/// A server that accepted records, and the ids of the acknowledged records.
+fn write_records(launch: &Launch, from: usize) -> anyhow::Result<(Server, Vec<String>)> {
     let server = launch.start()?;
     let mut acknowledged = Vec::new();
     for number in from..from + RECORDS {
@@ -45,7 +45,7 @@ fn text(id: &str) -> String {
 }
 
 /// The run's records, each whole.
-fn shown(server: &Server) -> anyhow::Result<Vec<String>> {
+fn shown_ids(server: &Server) -> anyhow::Result<Vec<String>> {
     let (status, page) = server.get("/v1/runs/r/records?raw=true&limit=1000")?;
     ensure!(status == 200, "{status} {page}");
     let whole = |record: &Value| {
@@ -98,11 +98,11 @@ fn a_torn_end_of_the_local_log_loses_only_the_record_that_was_being_written() ->
         tear(&newest(&folder.path().join("log"), "log")?, how, &mut random)?;
         fs::remove_dir_all(folder.path().join("index"))?;
         let server = launch.start().with_context(|| format!("{how:?}"))?;
-        ensure!(shown(&server)? == acknowledged, "{how:?}: {:?}", shown(&server));
+        ensure!(shown_ids(&server)? == acknowledged, "{how:?}: {:?}", shown_ids(&server));
         server.kill()?;
         acknowledged.extend(write(&launch, RECORDS)?);
         let server = launch.start()?;
-        ensure!(shown(&server)? == acknowledged, "{how:?}: {:?}", shown(&server));
+        ensure!(shown_ids(&server)? == acknowledged, "{how:?}: {:?}", shown_ids(&server));
         server.runlog().verified()?;
     }
     Ok(())
@@ -112,7 +112,7 @@ fn a_torn_end_of_the_local_log_loses_only_the_record_that_was_being_written() ->
 fn an_index_ahead_of_a_torn_log_is_reported() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let launch = Launch::local(folder.path()).partitions(1);
-    let (server, acknowledged) = written(&launch, 0)?;
+    let (server, acknowledged) = write_records(&launch, 0)?;
     // An orderly end flushes the index.
     server.terminate()?;
     tear(&newest(&folder.path().join("log"), "log")?, Tear::Cut(300), &mut Random::new(2))?;
@@ -134,7 +134,7 @@ fn an_index_whose_last_flush_was_cut_off_resumes_from_the_previous_flush() -> an
         acknowledged.extend(write(&launch, round * RECORDS)?);
         cut_flush(&folder.path().join("index/1/0"))?;
         let server = launch.start()?;
-        ensure!(shown(&server)? == acknowledged, "{:?}", shown(&server));
+        ensure!(shown_ids(&server)? == acknowledged, "{:?}", shown_ids(&server));
         server.runlog().verified()?;
         server.terminate()?;
     }
@@ -150,7 +150,7 @@ fn damage(path: &Path) -> anyhow::Result<()> {
 }
 
 /// A server that does not start, and names the damage and the remedy.
-fn refused(launch: &Launch, dir: &Path, advice: &str) -> anyhow::Result<()> {
+fn check_refused_start(launch: &Launch, dir: &Path, advice: &str) -> anyhow::Result<()> {
     let ran = launch.refused()?.exits(5)?;
     ensure!(ran.error_kind()? == "internal", "{}", ran.stdout);
     let message = ran.json()?["error"]["message"].as_str().unwrap_or_default().to_owned();
@@ -169,7 +169,7 @@ fn damage_in_the_middle_of_the_local_log_is_reported_and_not_skipped() -> anyhow
     let wal = newest(&dir, "log")?;
     fs::copy(&wal, &kept)?;
     damage(&wal)?;
-    refused(&launch, &dir, "restore this folder from a copy")?;
+    check_refused_start(&launch, &dir, "restore this folder from a copy")?;
     // The restored file is served.
     fs::copy(&kept, &wal)?;
     launch.start()?.runlog().verified()?;
@@ -185,11 +185,11 @@ fn damage_in_the_middle_of_the_local_log_is_reported_and_not_skipped() -> anyhow
             ensure!(answer["detail"].as_str().is_some_and(|detail| detail.contains("from a copy")), "{answer}");
             println!("{}", answer["detail"]);
         }
-        Err(_) => refused(&launch, &dir, "restore this folder from a copy")?,
+        Err(_) => check_refused_start(&launch, &dir, "restore this folder from a copy")?,
     }
     fs::copy(&kept, &table)?;
     let server = launch.start()?;
-    ensure!(shown(&server)?.len() == RECORDS, "{:?}", shown(&server));
+    ensure!(shown_ids(&server)?.len() == RECORDS, "{:?}", shown_ids(&server));
     server.runlog().verified()
 }
 
@@ -221,12 +221,12 @@ fn a_damaged_index_names_the_folder_to_delete_and_is_built_again() -> anyhow::Re
                 ensure!(doctor.code == Some(1) || doctor.code == Some(5), "{}", doctor.stdout);
                 println!("{}", doctor.stdout);
             }
-            Err(_) => refused(&launch, &dir, advice)?,
+            Err(_) => check_refused_start(&launch, &dir, advice)?,
         }
         fs::remove_dir_all(&dir)?;
         acknowledged.extend(write(&launch, acknowledged.len())?);
         let server = launch.start()?;
-        ensure!(shown(&server)? == acknowledged, "{:?}", shown(&server));
+        ensure!(shown_ids(&server)? == acknowledged, "{:?}", shown_ids(&server));
         server.runlog().verified()?;
         server.terminate()?;
     }

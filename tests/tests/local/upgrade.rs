@@ -138,12 +138,15 @@ fn an_older_index_is_kept_during_its_rebuild_and_no_partial_answer_is_given() ->
         let projector = runtime.block_on(Projector::start(config(folder.path()), log))?;
         let partition = projector.partition_of(run.borrow());
         let Err(stale) = runtime.block_on(projector.wait(partition, Consistency::Eventual, SHORT)) else {
-            bail!("an index with nothing in it answers");
+            bail!("an empty index answers");
         };
         ensure!(stale.kind() == ErrorKind::Stale, "{stale}");
     }
     let both = generations(folder.path())?;
-    ensure!(both.len() == 2 * PARTITIONS as usize, "the older index is there until the new one is as far: {both:?}");
+    ensure!(
+        both.len() == 2 * PARTITIONS as usize,
+        "the older index stays until the new index has reached its offset: {both:?}"
+    );
 
     let (log, held) = Held::open(folder.path(), Offset::ZERO)?;
     let projector = runtime.block_on(Projector::start(config(folder.path()), log))?;

@@ -59,7 +59,7 @@ fn fill(launch: &Launch) -> anyhow::Result<()> {
         made.push(agent.complete("nothing", &json!(1)));
         records.extend(made.iter().map(|record| (partition, entry(record))));
     }
-    // One record of each kind, each in a run of its own. A record that depends on another one is refused, which does
+    // One record of each kind, each in a run of its own. A record that depends on another record is refused, which does
     // not matter here.
     for (at, mut record) in examples()?.into_iter().enumerate() {
         record.body.run_id = run_in(PARTITION, PARTITIONS, &format!("kind-{at}")).parse()?;

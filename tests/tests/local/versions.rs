@@ -70,7 +70,7 @@ impl Server {
     /// Asks as the producer of commit 696bf14 does: without a content type.
     async fn ask(&self, method: &str, path: &str, body: &str) -> anyhow::Result<(u16, Value)> {
         let request = Request::builder().method(method).uri(path).body(Body::from(body.to_owned()))?;
-        answered(self.router.clone(), request).await
+        answer_of(self.router.clone(), request).await
     }
 
     async fn read<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
@@ -80,7 +80,7 @@ impl Server {
     }
 }
 
-async fn answered(router: Router, request: Request<Body>) -> anyhow::Result<(u16, Value)> {
+async fn answer_of(router: Router, request: Request<Body>) -> anyhow::Result<(u16, Value)> {
     let Ok(response) = router.oneshot(request).await;
     let status = response.status().as_u16();
     let body = axum::body::to_bytes(response.into_body(), BODY_MAX).await?;
@@ -134,7 +134,7 @@ impl Older {
         let failed = |error: &dyn std::fmt::Display| NoResponse { sent: true, why: error.to_string() };
         let forwarded = Request::builder().method(request.method().as_str()).uri(&path).body(Body::from(body));
         let forwarded = forwarded.map_err(|error| failed(&error))?;
-        let (status, mut answer) = answered(self.router, forwarded).await.map_err(|error| failed(&error))?;
+        let (status, mut answer) = answer_of(self.router, forwarded).await.map_err(|error| failed(&error))?;
         age(&mut answer);
         let response = axum::http::Response::builder().status(status).body(answer.to_string().into_bytes());
         Ok(response.map_err(|error| failed(&error))?.into())
@@ -192,7 +192,7 @@ async fn a_handle_refuses_by_name_a_request_that_an_older_server_would_misunders
         answer = book(&run) => bail!("{answer:?}"),
         () = older.held.notified() => {}
     }
-    let error = run.turn("user", "settles it").await.err().context("an older server takes the decision")?;
+    let error = run.turn("user", "settles it").await.err().context("an older server accepts the decision")?;
     let mut message = error.to_string();
     let mut source = std::error::Error::source(&error);
     while let Some(error) = source {
@@ -207,11 +207,11 @@ async fn a_handle_refuses_by_name_a_request_that_an_older_server_would_misunders
 
 /// The request body with which the producer of commit 696bf14 posts a record: its golden file of version 1, which
 /// that commit has, too.
-fn recorded(name: &str, place: &Value) -> anyhow::Result<Value> {
+fn golden_body(name: &str, sequencing: &Value) -> anyhow::Result<Value> {
     let file = here("..").join("schemas/golden/v1").join(format!("{name}.json"));
     let mut record: Value = serde_json::from_slice(&std::fs::read(file)?)?;
     let members = record.as_object_mut().context("a record")?;
-    members.extend(place.as_object().context("members")?.clone());
+    members.extend(sequencing.as_object().context("members")?.clone());
     // The golden files' hashes match no call; a producer sends no wrong hashes.
     if let Some(payload) = record["payload"].as_object_mut() {
         payload.remove("args_sha256");
@@ -228,9 +228,9 @@ async fn requests_of_an_older_client_are_answered_as_it_expects() -> anyhow::Res
     ensure!(status == 200 && claim["epoch"] == 1, "{status} {claim}");
     let mut offset = 0;
     for (number, name) in (1u64..).zip(["conversation_turn", "tool_call_requested"]) {
-        let place = json!({"run_id": "run-1", "record_id": name, "writer_id": claim["writer_id"], "writer_epoch": 1,
+        let sequencing = json!({"run_id": "run-1", "record_id": name, "writer_id": claim["writer_id"], "writer_epoch": 1,
             "writer_seq": number, "journal_seq": number, "idempotency_key": null, "dedupe_key": null});
-        let record = recorded(name, &place)?.to_string();
+        let record = golden_body(name, &sequencing)?.to_string();
         let path = "/v1/runs/run-1/records?deadline_ms=10000";
         let (status, appended) = server.ask("POST", path, &record).await?;
         ensure!(status == 200 && appended["outcome"] == "applied", "{name}: {status} {appended}");

@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 const AIRLINES: [&str; 6] = ["AQ", "DK", "FJ", "KV", "NX", "TO"];
 const HOTELS: [&str; 6] = ["Aurora", "Bellevue", "Central", "Laguna", "Miramar", "Union"];
-/// One flight in this number is sold out. A search does not show that.
+/// One flight in six is sold out. A search does not show whether a flight is sold out.
 const SOLD_OUT_EVERY: u32 = 6;
 
-/// Returns two to four flights. The last one has seats.
+/// Returns two to four flights. The last flight has seats.
 pub(super) fn flights(from: &str, to: &str, date: &str) -> Value {
     let mut dice = Dice::from_text(&format!("{from}{to}{date}"));
     let count = 2 + dice.below(3);
@@ -40,7 +40,7 @@ pub(super) fn sold_out(item: &str) -> bool {
     AIRLINES.contains(&airline) && number.parse::<u32>().is_ok_and(|number| number % SOLD_OUT_EVERY == 0)
 }
 
-/// Returns a price. It changes a little with each query of any customer.
+/// Returns a price. It changes a little with each query, whichever customer asks.
 pub(super) fn price(item: &str, date: &str, question: u64) -> Value {
     let base = 60 + u64::from(Dice::from_text(&format!("{item}{date}")).below(240));
     json!({"flight": item, "eur": base + question % 7, "question": question})
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_flight_of_a_list_has_seats_and_some_other_has_none() {
+    fn the_last_flight_of_a_list_has_seats_and_some_other_flight_has_none() {
         let mut none_left = 0;
         for day in 1..=200 {
             let flights = flights("BER", "LIS", &day.to_string());

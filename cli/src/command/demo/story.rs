@@ -76,10 +76,10 @@ impl<'a> Story<'a> {
         let Takeover { run_id, booked_before, keyed, confirmation, .. } = takeover;
         let died = if *booked_before { "killed, the desk had booked" } else { "killed, nothing booked yet" };
         let outcome = match (keyed, booked_before) {
-            (true, true) => format!("asked again by its key: {confirmation}, as before"),
-            (true, false) => format!("asked again by its key: {confirmation}"),
+            (true, true) => format!("repeated with its key: {confirmation}, as before"),
+            (true, false) => format!("repeated with its key: {confirmation}"),
             (false, true) => format!("reconciled: done, {confirmation}"),
-            (false, false) => format!("reconciled: not done; asked again: {confirmation}"),
+            (false, false) => format!("reconciled: not done; repeated: {confirmation}"),
         };
         self.output.say(|text| {
             text.columns([
@@ -187,7 +187,7 @@ fn next(figures: &Figures, text: &mut Text) {
     if !serving {
         tries.push((
             format!("{program} demo --serve"),
-            "the demo again, which then keeps serving; in another terminal:",
+            "run the demo again and keep it serving; then, in another terminal:",
         ));
     }
     let indent = if serving { "" } else { "  " };
@@ -202,7 +202,7 @@ fn next(figures: &Figures, text: &mut Text) {
         tries.push((format!("{program} effects resolve {run_id} {id} {decide}{at}"), "decide it"));
     }
     tries.push(("make kafka-up".into(), "Apache Kafka in Docker; prints HOST:PORT"));
-    tries.push((format!("{program} serve --brokers HOST:PORT --data DIR"), "a journal on it"));
+    tries.push((format!("{program} serve --brokers HOST:PORT --data DIR"), "a journal on that Kafka"));
     let width = |line: &str| line.chars().count();
     let width = tries.iter().map(|(line, _)| width(line)).filter(|width| *width <= TRY_WIDTH).max().unwrap_or(0);
     text.title("What to try next".to_owned());

@@ -33,9 +33,7 @@ pub(super) async fn run(session: &Session, args: &args::Export) -> Result<Answer
         return Err(Error::usage("--format parquet writes several files: name a folder with --out"));
     };
     if args.status.is_some() {
-        return Err(Error::usage(
-            "--status is about runs as they are now, and tables are as of a position: leave it out",
-        ));
+        return Err(Error::usage("--status filters by the current status, but tables are as of a position: omit it"));
     }
     let source = Source::new(session, &args.wait, args.raw);
     let staging = Staging::begin(out)?;

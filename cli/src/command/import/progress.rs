@@ -53,7 +53,8 @@ impl Written {
             _ = tokio::signal::ctrl_c() => {
                 let records = self.0.get();
                 let what = format!(
-                    "interrupted: {records} records were written and stay (a request under way may add some); run the same \
+                    "interrupted: {records} records were written and stay (a request in flight may add some); run the \
+                     same \
                      import again to complete it, nothing is written twice"
                 );
                 Err(Error::new(ErrorKind::Unavailable, what).with("records", records))

@@ -82,7 +82,8 @@ impl Sender<'_> {
             let batch = batch?;
             let outcomes = self.post(run, &batch, false).await?;
             if let Some((record, outcome)) = first_refusal(&batch, &outcomes) {
-                let what = "another writer appended to the run meanwhile; the records imported before stay";
+                let what =
+                    "another writer appended to the run during the import; records that are already imported stay";
                 return Err(refusal_error(run, record, outcome, what));
             }
             let repeats = outcomes.iter().filter(|outcome| outcome.outcome == Disposition::Repeat).count() as u64;
@@ -150,7 +151,7 @@ fn refusal_error(run: &ImportedRun, record: &JournalRecord, outcome: &Outcome, d
     let (kind, why) = if outcome.reason.as_ref().is_some_and(|reason| *reason == Reason::Fenced) {
         (ErrorKind::Fenced, "the run is incomplete and has been claimed since")
     } else {
-        (ErrorKind::Invalid, "the journal has a run of this id with other content")
+        (ErrorKind::Invalid, "the journal contains a run with this id and other content")
     };
     let message = format!(
         "{done}: run {}, from {}: record {} ({}) is refused as {reason}: {why}; --run-prefix gives the imported runs other ids",

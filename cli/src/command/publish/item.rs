@@ -46,7 +46,7 @@ impl Item {
     }
 
     /// Adds the line's number to an error about it.
-    pub(super) fn at_fault(&self, error: Error) -> Error {
+    pub(super) fn with_line(&self, error: Error) -> Error {
         Error::new(error.kind(), format!("line {}", self.line))
             .with_details_of(&error)
             .with("line", self.line)
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_cannot_be_a_record_names_line_and_place() {
+    fn an_invalid_line_is_refused_with_its_number_and_json_pointer() {
         for (text, pointer) in [
             ("{", ""),
             ("[]", ""),

@@ -168,7 +168,7 @@ fn without_a_trajectory_an_action_is_a_call_and_the_next_message_its_result() {
 }
 
 #[test]
-fn the_error_of_a_malformed_file_names_the_place() {
+fn the_error_of_a_malformed_file_names_the_json_path() {
     let history = |message: &str| format!(r#"{{"history":[{{"role":"system"}},{message}]}}"#);
     let steps = |step: &str| format!(r#"{{"history":[],"trajectory":[{step}]}}"#);
     let arguments = r#"{"role":"assistant","action":"x","tool_calls":[{"function":{"name":"t","arguments":"{"}}]}"#;

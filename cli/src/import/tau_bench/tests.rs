@@ -18,7 +18,7 @@ fn complaint(traj: &str) -> (String, String) {
 }
 
 /// Returns an assistant message with these calls: (id, name, arguments in the file's spelling).
-fn asks(calls: &[(&str, &str, &str)]) -> String {
+fn message_with_calls(calls: &[(&str, &str, &str)]) -> String {
     let call = |(id, name, arguments): &(&str, &str, &str)| {
         format!(r#"{{"id":{id},"type":"function","function":{{"name":"{name}","arguments":{arguments}}}}}"#)
     };
@@ -50,7 +50,7 @@ fn every_message_is_a_turn_exactly_as_in_the_file() {
 
 #[test]
 fn a_round_is_requested_then_answered_then_saved() {
-    let traj = format!("[{},{}]", asks(&[ONE]), tool(r#""{\"found\": [1]}""#));
+    let traj = format!("[{},{}]", message_with_calls(&[ONE]), tool(r#""{\"found\": [1]}""#));
     let expected = [
         "started",
         "turn 0 assistant",
@@ -65,19 +65,22 @@ fn a_round_is_requested_then_answered_then_saved() {
 
 #[test]
 fn a_result_that_starts_with_error_is_a_failure_with_the_whole_content_as_message() {
-    let traj =
-        format!("[{},{}]", asks(&[ONE, TWO]), [tool(r#""Error: no \"seat\"""#), tool(r#""An Error""#)].join(","));
+    let traj = format!(
+        "[{},{}]",
+        message_with_calls(&[ONE, TWO]),
+        [tool(r#""Error: no \"seat\"""#), tool(r#""An Error""#)].join(",")
+    );
     assert_eq!(
         events(&traj)[4..8],
         ["failed 2 Error: no \"seat\"", "turn 1 tool", "completed 3 \"An Error\"", "turn 2 tool"]
     );
     // The spelling of the text does not matter.
-    assert_eq!(events(&format!("[{},{}]", asks(&[ONE]), tool(r#""\u0045rror""#)))[3], "failed 2 Error");
+    assert_eq!(events(&format!("[{},{}]", message_with_calls(&[ONE]), tool(r#""\u0045rror""#)))[3], "failed 2 Error");
 }
 
 #[test]
 fn results_are_paired_by_order_whatever_their_ids() {
-    let traj = format!("[{},{},{}]", asks(&[ONE, TWO]), tool("\"first\""), tool("\"second\""));
+    let traj = format!("[{},{},{}]", message_with_calls(&[ONE, TWO]), tool("\"first\""), tool("\"second\""));
     let events = events(&traj);
     assert_eq!(events[2..4], [r#"requested message-0 c1 find {"q":1}"#, "requested message-0 c2 book {}"]);
     assert_eq!(
@@ -97,7 +100,7 @@ fn results_are_paired_by_order_whatever_their_ids() {
 fn a_repeated_call_id_is_made_unique_within_its_message_only() {
     let same = ("\"c1\"", "book", r#""{}""#);
     let nameless = ("null", "book", r#""{}""#);
-    let traj = format!("[{},{}]", asks(&[ONE, same, same, nameless]), asks(&[ONE]));
+    let traj = format!("[{},{}]", message_with_calls(&[ONE, same, same, nameless]), message_with_calls(&[ONE]));
     let requests: Vec<_> = events(&traj).into_iter().filter(|line| line.starts_with("requested")).collect();
     let expected = [
         r#"requested message-0 c1 find {"q":1}"#,
@@ -113,7 +116,7 @@ fn a_repeated_call_id_is_made_unique_within_its_message_only() {
 fn a_rounds_messages_end_before_the_next_assistant_message() {
     let traj = format!(
         r#"[{},{},{{"role":"user","content":"thanks"}},{{"role":"assistant","content":"bye","tool_calls":[]}},{{"role":"user","content":"done"}}]"#,
-        asks(&[ONE]),
+        message_with_calls(&[ONE]),
         tool("\"ok\"")
     );
     let expected = [
@@ -130,7 +133,8 @@ fn a_rounds_messages_end_before_the_next_assistant_message() {
 
 #[test]
 fn a_call_without_a_result_stays_pending_and_its_round_is_not_saved() {
-    let traj = format!(r#"[{},{},{{"role":"assistant","content":"later"}}]"#, asks(&[ONE, TWO]), tool("\"ok\""));
+    let traj =
+        format!(r#"[{},{},{{"role":"assistant","content":"later"}}]"#, message_with_calls(&[ONE, TWO]), tool("\"ok\""));
     let expected = [
         "completed 2 \"ok\"",
         "turn 1 tool",
@@ -143,10 +147,10 @@ fn a_call_without_a_result_stays_pending_and_its_round_is_not_saved() {
 
 #[test]
 fn a_result_without_a_call_is_malformed() {
-    let late = format!(r#"[{},{{"role":"assistant","content":"x"}},{}]"#, asks(&[ONE]), tool("\"late\""));
+    let late = format!(r#"[{},{{"role":"assistant","content":"x"}},{}]"#, message_with_calls(&[ONE]), tool("\"late\""));
     for (traj, path) in [
         (format!("[{}]", tool("\"x\"")), "$[0].traj[0]"),
-        (format!("[{},{},{}]", asks(&[ONE]), tool("\"x\""), tool("\"y\"")), "$[0].traj[2]"),
+        (format!("[{},{},{}]", message_with_calls(&[ONE]), tool("\"x\""), tool("\"y\"")), "$[0].traj[2]"),
         (late, "$[0].traj[2]"),
     ] {
         assert_eq!(complaint(&traj).0, path, "{traj}");
@@ -155,7 +159,7 @@ fn a_result_without_a_call_is_malformed() {
 
 #[test]
 fn arguments_are_the_json_inside_the_string_or_the_file_is_malformed() {
-    let request = |arguments| events(&format!("[{}]", asks(&[("\"c\"", "t", arguments)])))[2].clone();
+    let request = |arguments| events(&format!("[{}]", message_with_calls(&[("\"c\"", "t", arguments)])))[2].clone();
     assert_eq!(
         request(r#""{ \"id\": 12345678901234567890, \"f\": 1.0 }""#),
         r#"requested message-0 c t {"id":12345678901234567890,"f":1.0}"#
@@ -168,7 +172,7 @@ fn arguments_are_the_json_inside_the_string_or_the_file_is_malformed() {
         ("5", "expected a string"),
         ("null", "expected a string"),
     ] {
-        let traj = format!("[{}]", asks(&[ONE, ("\"c\"", "t", arguments)]));
+        let traj = format!("[{}]", message_with_calls(&[ONE, ("\"c\"", "t", arguments)]));
         assert_eq!(complaint(&traj), ("$[0].traj[0].tool_calls[1].function.arguments".to_owned(), what.to_owned()));
     }
 }

@@ -1,4 +1,5 @@
-"""What an agent does when it, or its journal, dies in the middle of a call: a suite to begin your own with."""
+"""Tests an agent that is killed, or whose journal is killed, in the middle of a call: a suite to begin your own
+with."""
 
 import runlog
 from runlog import sync

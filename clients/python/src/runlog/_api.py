@@ -33,7 +33,7 @@ T = TypeVar("T")
 Object = dict[str, Any]
 
 RETRY_AFTER_MAX = 86_400.0
-"""The most seconds that a `Retry-After` header counts for: a float of any number of digits could be infinite."""
+"""The maximum number of seconds that a `Retry-After` header counts for: a float of any number of digits could be infinite."""
 RECOVERY_PAGE = 1000
 REQUESTS_PAGE = 100
 NO_RECORDS = "0" * 64

@@ -1,4 +1,4 @@
-"""The attempts of an effect: a policy of tenacity decides about each further one.
+"""The attempts of an effect: a policy of tenacity decides about each further attempt.
 
     effect raises ─▶ may have happened ─▶ safe to repeat, and the policy says so ─▶ pause ─▶ attempt recorded ─▶ effect
                   └▶ did not happen      otherwise: the call stays pending
@@ -39,7 +39,7 @@ class Attempts:
         self._policy.iter(self._state)
 
     def pause(self, error: Exception) -> float | None:
-        """The seconds until the next attempt. `None` for no other attempt; so for a policy that raises."""
+        """The seconds until the next attempt. `None` for no other attempt, also if the policy raises."""
         self._state.set_exception((type(error), error, error.__traceback__))
         try:
             step: Any = self._policy.iter(self._state)

@@ -25,7 +25,7 @@ BASE_BYTES = 80
 
 @dataclass(frozen=True, slots=True)
 class MessageList:
-    """The list of an applied checkpoint, by hash. Without a checkpoint the next one is written whole."""
+    """The list of an applied checkpoint, by hash. Without a checkpoint the next checkpoint is written whole."""
 
     checkpoint_id: str | None = None
     hashes: tuple[bytes, ...] = ()
@@ -115,10 +115,10 @@ def _draft(base: MessageList, messages: Sequence[Json | Kept], parts: Sequence[K
         draft.add(True, 0, after)
         keeps = any(isinstance(each, Kept) for each in messages[:after])
     if after < len(parts):
-        # The first place of a digest counts.
+        # The first position of a digest counts.
         places = dict(zip(reversed(base.hashes), reversed(range(len(base.hashes))), strict=True))
     for message, part in zip(messages[after:], parts[after:], strict=True):
-        # The place after the last one first: it keeps repeated messages in one span.
+        # Tries the position after the last message first, which keeps repeated messages in one span.
         following = after < len(base.hashes) and base.hashes[after] == part.digest
         at = after if following else places.get(part.digest)
         if at is not None:

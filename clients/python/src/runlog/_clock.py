@@ -18,6 +18,6 @@ class SentAt:
         self._since_boot, self._system = _since_boot(), time.time()
 
     def age(self) -> float:
-        """Seconds since then: by the clock since boot, or by the system's clock if that says more. The system's clock also shows
-        that a virtual machine was paused."""
+        """Seconds since then: the greater value of the clock since boot and the system's clock. The system's clock also
+        shows that a virtual machine was paused."""
         return max(_since_boot() - self._since_boot, time.time() - self._system)

@@ -1,4 +1,5 @@
-"""Reads calls that the last checkpoint covers, once a call may be one of them. Opening a run reads none.
+"""Reads the calls that the last checkpoint covers, as soon as a new call may equal one of them. Opening a run reads no
+calls.
 
 call with a key     ─▶ many calls, and a server that looks keys up: one lookup
                        otherwise: all ended calls, once
@@ -15,7 +16,7 @@ from .errors import Usage
 LISTED_MAX = RECOVERY_PAGE
 """The highest number that a checkpoint covers if a list of its calls costs one request."""
 KEY_BYTES_MAX = 1024
-"""The most bytes of a key that is looked up: proxies limit the length of a URL."""
+"""The maximum number of bytes of a key that is looked up: proxies limit the length of a URL."""
 
 
 class Covered:

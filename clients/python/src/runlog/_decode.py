@@ -1,4 +1,4 @@
-"""Recorded JSON as the type that a function names: what `_values` made of a value, back."""
+"""Converts recorded JSON to the type that a function names: the inverse of `_values`."""
 
 from __future__ import annotations
 

@@ -3,9 +3,9 @@
     recorded after the checkpoint   a  b  c
     asked for by this process       a            then a new call x ─▶ `Diverged`: b and c were not asked for
 
-A program whose calls depend on nothing else makes the recorded calls again before it makes new ones, in any order. If it
-does not, as after a change of its arguments, its new call may repeat the effect of a recorded one. Calls in several tasks
-or threads may begin in another order each time, so they are only warned of.
+A program whose calls depend on nothing else makes the recorded calls again before it makes new calls, in any order. If
+it does not, as after a change of its arguments, its new call may repeat the effect of a recorded call. Calls in several
+tasks or threads may begin in another order each time, so they are only warned of.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .errors import Diverged, Usage
 
 OnDivergence: TypeAlias = Literal["raise", "allow"]
 NAMED_MAX = 3
-"""The most calls that an error names with their arguments."""
+"""The maximum number of calls that an error names with their arguments."""
 _ARGUMENTS_MAX = 100
 _LOGGER = logging.getLogger("runlog")
 
@@ -77,7 +77,7 @@ class Divergence:
                 "covered",
                 "the journal answers a call of %s in run %s, because this process did not read `run.recovery` and so begins at the "
                 "run's start: call %s, which the last checkpoint covers. Read `run.recovery` to resume at the checkpoint, where "
-                "the same call is a new one, or open the run with from_start=True",
+                "the same call is new, or open the run with from_start=True",
                 (tool, self._run_id, call_id),
             )
 

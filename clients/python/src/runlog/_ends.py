@@ -1,4 +1,4 @@
-"""How the effect of a call ended: the one place that decides it, and that makes the payload which records it.
+"""Decides how the effect of a call ended, and makes the payload that records it. No other module decides that.
 
 returned                            ─▶ tool_call_completed, with the result, or with the marker that says why it is left out
 raised `Failed` or one of `failed_on` ─▶ tool_call_failed

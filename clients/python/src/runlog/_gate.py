@@ -54,7 +54,7 @@ have taken the run over."""
 START_WITHIN = 20.0
 """The maximum seconds from the first send of an intent or attempt to the start of its effect. A server lets an
 operator decide about a call once its run's writer has written nothing for 30 s (docs/protocol.md, "Start the effect
-at once"). A later answer to the intent shows that it was applied, but not that the call was decided since."""
+at once"). A later answer to the intent shows only that it was applied. The call may have been decided since."""
 
 
 @dataclass(slots=True)
@@ -203,7 +203,7 @@ class Gate:
                 message = f"the idempotency key belongs to call {found.id} of {self.tool}, which has other arguments"
                 raise Conflict(message, action=Action.FIX_THE_INPUT, run_id=session.run_id, record_id=found.id)
             if found is not None:
-                # Calls of adapters and of ended runs begin at the start on purpose.
+                # Calls of adapters and of ended runs intentionally begin at the start.
                 begins = replay.took_covered and not self.unique and session.writer.ended is None
                 session.divergence.note_asked(self.tool, found.id, begins_at_start=begins)
             if found is None:

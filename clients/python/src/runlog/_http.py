@@ -96,7 +96,7 @@ def _why(error: BaseException) -> str:
 
 
 def _remedy(error: BaseException) -> str | None:
-    """Explains a failure that a later try meets again, and names the remedy. `None` for any other one."""
+    """Explains a permanent failure and names the remedy. `None` for a failure that a later try may not meet."""
     for cause in _causes(error):
         if isinstance(cause, httpx2.InvalidURL):
             return "check the server's URL"

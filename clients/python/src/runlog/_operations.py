@@ -29,9 +29,9 @@ class RunOperations:
         `retry` is a policy of tenacity for exceptions after which the effect may have happened, of a call with a key or with
         `repeatable`: each further attempt is recorded before it runs.
 
-        Raises `Usage` for an effect that cannot be called with a `Call`, and `Invalid` for a part of `args` without JSON,
-        with its place. If a result cannot be recorded, it is returned, and the call ends without it: the same call then
-        raises `ResultNotRecorded`.
+        Raises `Usage` for an effect that cannot be called with a `Call`, and `Invalid` for a part of `args` without
+        JSON, with its path. If a result cannot be recorded, it is returned, and the call ends without it: the same call
+        then raises `ResultNotRecorded`.
 
         The effect did not run if this raises `ReconcileRequired`, `ResultNotRecorded`, `Fenced`, `MissingContent`,
         `Unavailable`, `Stale` or `Conflict` with `happened` `nothing` or `unknown`. Otherwise `happened` describes
@@ -41,7 +41,7 @@ class RunOperations:
         """Records a message of the conversation; `kind` is `user`, `assistant`, …"""
 
     def checkpoint(self, messages: Sequence[object] = (), state: object = None, *, turn: int = 0) -> Any:
-        """Records the state of the loop. Pass all messages; only new ones are written.
+        """Records the state of the loop. Pass all messages; only new messages are written.
 
         While calls are in flight, the checkpoint lists as unanswered every call that was answered since no call was
         in flight: a process that resumes there gets these answers from the journal once more. If no call is in
@@ -54,7 +54,7 @@ class RunOperations:
         methods write calls and checkpoints. Raises `Conflict` if one record was refused; then all are refused."""
 
     def prune_checkpoints(self, before: int | None = None, *, preserve_latest_terminal: bool = False) -> Any:
-        """Hides checkpoints that cover less than `before` from answers; by default all except the last one.
+        """Hides checkpoints that cover less than `before` from answers; by default all except the last checkpoint.
 
         With `preserve_latest_terminal` the latest checkpoint after the run's end stays. Bytes stay in the log. The
         next checkpoint is written whole."""
@@ -90,7 +90,7 @@ class ConnectionOperations:
         """
 
     def run(self, run_id: str, **options: Unpack[Opening]) -> Any:
-        """As `open`; inside, tools find the run by themselves. Leaving it never ends the run,
+        """As `open`; inside the block, tools need no argument to find the run. Leaving it never ends the run,
         but records the results that interrupted calls hold, if the server answers. The handle stays usable."""
 
     def recover(self, run_id: str) -> Any:

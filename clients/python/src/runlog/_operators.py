@@ -98,7 +98,7 @@ def _with_contents(api: Api, found: Object) -> Steps[Effect]:
     if any(_is_stored(piece.get("payload")) for piece in found["evidence"]):
         recovery = yield from api.recovery(run_id, from_start=False, content=True)
         now = [of for of in recovery["pending"] if of["id"] == found["id"]] if recovery else []
-        # All of one state: a decision names the revision and the basis of the evidence that was shown.
+        # Takes all members from one answer: a decision names the revision and the basis of the evidence that was shown.
         found = {**found, **now[0]} if now else found
     arguments = found.get("arguments", ABSENT)
     if found["kind"] == "tool_call" and (arguments is ABSENT or _is_stored(arguments)):
@@ -120,7 +120,7 @@ def decide(
     try:
         yield from api.post(f"{run_path(effect.run_id)}/effects/{segment(effect.id)}/resolution", body)
     except Conflict:
-        # The decision whose answer was lost conflicts with itself.
+        # The first copy of the decision was applied, and its answer was lost: the second copy is a conflict.
         if not (yield from _is_recorded(api, effect, body)):
             raise
 
@@ -160,12 +160,12 @@ def _contradicted(effect: Effect, against: str | None) -> str:
         return f"{what}: no evidence says that it happened; decide without against={against!r}. Nothing was recorded"
     return (
         f"{what}: record {effect.against} is evidence that it happened: decide `adopt`, or `not_done` with "
-        f"against={effect.against!r} if it did not happen all the same. Nothing was recorded"
+        f"against={effect.against!r} if the effect did not happen. Nothing was recorded"
     )
 
 
 def _is_recorded(api: Api, effect: Effect, body: Mapping[str, Json]) -> Steps[bool]:
-    """Whether this very decision, at this revision of the effect, was applied."""
+    """Whether the same decision, at this revision of the effect, was applied."""
     order = "desc" if "order" in (yield from api.features()) else None
     terms = query(
         family="effect_resolution", kind=body["decision"], whole=True, order=order, limit=PAGE, consistency="latest"

@@ -44,7 +44,7 @@ class HeldResult:
     key: CallKey
     slot: Slot
     released: bool = False
-    """Whether no caller waits for it any more."""
+    """Whether its caller has stopped waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Outbox:
             return len(self.results), self._bytes()
 
     def next_released(self) -> HeldResult | None:
-        """The oldest result that no caller waits for."""
+        """The oldest result whose caller has stopped waiting."""
         with self.lock:
             return next((held for held in self.results.values() if held.released), None)
 
@@ -159,7 +159,7 @@ class InFlight:
         self._stage = _Stage.RUNNING
 
     def drop(self) -> None:
-        """Marks that no caller waits any more."""
+        """Marks that the caller has stopped waiting."""
         stage, self._stage = self._stage, _Stage.DONE
         outbox = self._outbox
         with outbox.lock:

@@ -21,7 +21,7 @@ class Refusals:
     def reconcile(
         self, call: str, why: str, pending: PendingCall | None = None, *, tool: str | None = None
     ) -> ReconcileRequired:
-        """A call, of this tool unless another one is named, that must be decided."""
+        """Makes the error of a call that must be decided. `tool` names its tool if it is another one than this tool."""
         message = (
             f"call {call} of {tool or self.tool} in run {self.run_id} is pending: {why}; find out whether it happened, then "
             f"decide: {self.decision(call)}"
@@ -34,17 +34,17 @@ class Refusals:
         return f"`{command} --done RESULT_AS_JSON`, or with `--not-done`, `--adopt` or `--give-up` in place of `--done`"
 
     def may_have_happened(self, call: str, why: str, safe: str) -> Unavailable:
-        """A call that is safe to repeat."""
+        """Makes the error of a call that is safe to repeat."""
         message = f"the effect of call {call} of {self.tool} may have happened: {why}; {safe}"
         return Unavailable(message, happened=Happened.UNRECORDED, run_id=self.run_id, record_id=call)
 
     def not_recorded(self, call: str, mark: Mapping[str, Any]) -> ResultNotRecorded:
-        """A call that ended with a marker in place of its result."""
+        """Makes the error of a call that ended with a marker in place of its result."""
         message = f"call {call} of {self.tool} in run {self.run_id} is completed and was not run again; its result was not recorded"
         return ResultNotRecorded(f"{message}: {mark.get('message')}", marker=mark, run_id=self.run_id)
 
     def answer_lost(self, call: str, status: str, lost: list[Object]) -> Error:
-        """A call whose answer cannot be read."""
+        """Makes the error of a call whose answer cannot be read."""
         message = (
             f"call {call} of {self.tool} in run {self.run_id} is {status} and was not run again; its recorded answer"
         )

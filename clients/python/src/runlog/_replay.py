@@ -98,7 +98,7 @@ class Replay:
         self.at_checkpoint = False
         """Whether the process resumes at the checkpoint."""
         self.took_covered = False
-        """Whether the last request that was taken is one without a key that the checkpoint covers."""
+        """Whether the last request that was taken has no key and is covered by the checkpoint."""
         self.covers = _covers(recovery)
         """The number that the checkpoint covers; 0 without one."""
         self.position: Object = recovery.get("position") or {}

@@ -1,6 +1,6 @@
 """The servers of a connection, and the tries of an operation on them.
 
-    try ─▶ the current server ─┬─ answered ─▶ it stays the current one
+    try ─▶ the current server ─┬─ answered ─▶ it stays the current server
                                └─ no answer, overloaded, stale ─▶ pause ─▶ try the next server, with the same bytes
 
 Every server that is asked must serve the same journal: another journal does not know the run, and would let its effects
@@ -39,7 +39,7 @@ _LOGGER = logging.getLogger("runlog")
 
 
 class Servers:
-    """The servers of a connection. The server that answered last is asked first."""
+    """The servers of a connection. Each operation requests the server first that answered last."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -60,7 +60,7 @@ class Servers:
 
     @property
     def must_be_identified(self) -> bool:
-        """Whether the current server has not shown yet that it serves the journal of the others."""
+        """Whether it is still unknown if the current server serves the same journal as the other servers."""
         return len(self._urls) > 1 and self.journal is None
 
     def identify(self, journal: Object) -> None:
@@ -75,7 +75,7 @@ class Servers:
         self._journals[self.current] = journal
 
     def leave(self, server: str) -> None:
-        """Makes the next server the current one, unless another operation has already left `server`."""
+        """Makes the next server the current server, unless another operation has already left `server`."""
         if server == self.current:
             self._current = (self._current + 1) % len(self._urls)
 
@@ -109,7 +109,8 @@ class Tries:
         """The server of the last try."""
 
     def seconds(self) -> float:
-        """Begins a try. Returns the seconds that it has: a part of the rest, if there are other servers to try."""
+        """Begins a try. Returns its time limit, seconds: a part of the remaining time, if there are other servers to
+        try."""
         self.server = self._servers.current
         left = max(0.1, self._ends - time.monotonic())
         return max(0.1, left / len(self._servers.config.servers))
@@ -123,7 +124,7 @@ class Tries:
         transient = isinstance(error, Unavailable | Overloaded | Stale)
         if transient:
             servers.leave(self.server)
-        # Each server is asked once, also if another one has no answer at all.
+        # Requests each server once, also if another server did not answer.
         is_round = self._count > others
         again = transient and (error.action is Action.RETRY or not is_round)
         asked = error.problem.get("retry_after")

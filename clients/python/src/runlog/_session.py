@@ -30,7 +30,7 @@ class Session(Settling):
     """A run that this process has claimed."""
 
     lists_keys: ClassVar[bool] = False
-    """Whether an adapter is in use that lists the keys of runs that ended, where it cannot wait for a request."""
+    """Whether an adapter is in use that lists the keys of ended runs at a point where it cannot wait for a request."""
 
     def __init__(
         self,
@@ -166,14 +166,14 @@ class Session(Settling):
             yield from writer.append([writer.records.make(payload, record_id=checkpoint_id)])
         except Conflict:
             if writer.ended is None:
-                # The base may be wrong: the next one is written whole.
+                # The base may be wrong: the next checkpoint is written whole.
                 self.base = MessageList()
             raise
         self.base, self.state, self.covered = following, state, covered
         self.divergence.forget()
 
     def prune(self, covered_before: int | None, preserve_latest_terminal: bool) -> Steps[Object]:
-        """Hides the checkpoints that cover less than a number; by default, than the last one does."""
+        """Hides the checkpoints that cover less than a number; by default, less than the last checkpoint."""
         yield from self.acquire()
         try:
             yield from self.make_ready()
@@ -182,7 +182,7 @@ class Session(Settling):
                 "prune_covered_before": self.covered if covered_before is None else covered_before,
                 "preserve_latest_terminal": preserve_latest_terminal,
             }
-            # The next checkpoint is written whole: its base may be among those.
+            # The next checkpoint is written whole: its base may be hidden.
             self.base = MessageList()
             [outcome] = yield from self.writer.append([self.writer.records.make(payload)])
             return outcome

@@ -1,4 +1,5 @@
-"""Settles what earlier operations of a handle left: records without an answer, interrupted calls, results that no caller waits for.
+"""Settles the remainder of a handle's earlier operations: records without an answer, interrupted calls, results whose
+caller has stopped waiting.
 
 make_ready ─▶ unacknowledged records are sent again ─▶ interrupted calls answer the next calls
               ─▶ intents whose effect never started are withdrawn ─▶ released results are recorded
@@ -174,7 +175,7 @@ class Settling:
             self.replay.restore(intent.key, replace(intent.call, pending=None))
 
     def _record_released(self) -> Steps[None]:
-        """Appends the results that no caller waits for."""
+        """Appends the results whose caller has stopped waiting."""
         while (held := self.outbox.next_released()) is not None:
             try:
                 yield from self.append_result(held.record)

@@ -52,8 +52,8 @@ class ToolSignature:
             raise self._wrong(f"{error}; its parameters are {self.public}") from None
 
     def recorded(self, bound: BoundArguments) -> object:
-        """The recorded arguments, which identify the call: the given ones, by name. A single first argument is
-        recorded alone, unless it could be mistaken for an object of several arguments."""
+        """The recorded arguments, which identify the call: the arguments that the caller passed, by name. A single
+        first argument is recorded alone, unless it could be mistaken for an object of several arguments."""
         given = bound.arguments
         if self._names and list(given) == self._names[:1]:
             value = given[self._names[0]]

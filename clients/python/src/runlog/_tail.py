@@ -23,7 +23,7 @@ EVENT_BYTES_MAX = 256 << 20
 
 
 class Tail:
-    """The state of a tail. Its owner sends the requests and passes the parts on."""
+    """The state of a tail. Its owner sends the requests and passes the parts of the stream to it."""
 
     def __init__(self, api: Api, run_id: str | None, start: str, *, until_end: bool, raw: bool) -> None:
         self._api, self._servers, self._cursor = api, api.servers, start
@@ -42,7 +42,7 @@ class Tail:
         return Request("GET", path, None, headers, SILENCE_MAX, server=self._server)
 
     def feed(self, part: Response | bytes) -> list[Object]:
-        """Takes a part of the stream in. Returns the lines that are complete with it. Raises the server's error."""
+        """Processes a part of the stream. Returns the lines that it completes. Raises the server's error."""
         if isinstance(part, Response):
             if part.status != 200:
                 parse(part, self._server)

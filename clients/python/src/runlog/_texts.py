@@ -17,7 +17,7 @@ _DAYS_A_YEAR = 365
 
 
 class NoJson(Invalid):
-    """A value, or a part of it at `place`, has no JSON."""
+    """A value, or a part of it at the path `place`, has no JSON."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -25,7 +25,7 @@ class NoJson(Invalid):
         self.place = ""
 
     def inside(self, step: str) -> NoJson:
-        """Returns the error with the place one level up."""
+        """Returns the error with the path from the enclosing value."""
         self.place = step + self.place
         self.message = f"{self.why}, at ${self.place}"
         self.args = (self.message,)
@@ -39,7 +39,7 @@ def type_name(value: object) -> str:
 
 
 def text_of(value: object) -> Json:
-    """The text of a value that has one, or `{"base64": …}`. `None` for a value of another type."""
+    """The text of a value, or `{"base64": …}`. `None` for a type without a text form."""
     if isinstance(value, dt.datetime):
         if value != value:
             raise NoJson(f"{value} has no JSON")  # the NaT of pandas

@@ -40,13 +40,14 @@ class Unrecordable:
 
 
 def to_json(value: object, *, mark_nan: bool = False) -> Json:
-    """Converts a value to JSON. Raises `Invalid` with the place of a part without JSON. `mark_nan` makes NaN and the
+    """Converts a value to JSON. Raises `Invalid` with the path of a part without JSON. `mark_nan` makes NaN and the
     infinities text."""
     return _Conversion(mark_nan).convert(value, 1)
 
 
 def arguments_json(value: object) -> Json:
-    """Converts arguments to JSON with a canonical form. Raises `Invalid` with the place of a part without one."""
+    """Converts arguments to JSON with a canonical form. Raises `Invalid` with the path of a part without a canonical
+    form."""
     converted = to_json(value)
     try:
         canonical(converted)

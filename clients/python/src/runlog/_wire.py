@@ -23,9 +23,9 @@ class Request:
     timeout: float = 35.0
     """Seconds until the driver gives up; of a stream, the longest silence."""
     connect: float = CONNECT_TIMEOUT
-    """Seconds until it gives up connecting."""
+    """Seconds until the driver gives up connecting."""
     server: str = ""
-    """The URL of the server. Default: the first one of the configuration."""
+    """The URL of the server. Default: the first server of the configuration."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,18 +46,20 @@ def took_effect(outcome: Object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim of a run. Each send is the same record, so that this process never loses the run to itself."""
+    """A claim of a run. Every send has the same record id, so a copy of the claim never supersedes this process."""
 
     record_id: str
     writer_id: str
     epoch: int
     secret: bytes | None = field(repr=False)
-    """The bytes that the claim commits to. `None` if the server does not have the feature `commitments`."""
+    """The bytes whose SHA-256 is the claim's commitment. `None` if the server does not have the feature
+    `commitments`."""
     shown: bytes | None = field(repr=False)
     """The secret of the writer's previous claim."""
 
     def handle(self) -> dict[str, Json]:
-        """The members that show which handle claims: calls that it started under earlier claims stay its own."""
+        """The members by which the server recognises the handle, so that calls which it started under earlier claims
+        stay its own."""
         found: dict[str, Json] = {}
         if self.secret is not None:
             found["commitment"] = hashlib.sha256(self.secret).hexdigest()
@@ -80,7 +82,7 @@ class Writer:
         self.over: Error | None = None
         """The error for further appends, if the run was lost or ended."""
         self.ended: str | None = None
-        """How the run ended, if it ended and no other process has it."""
+        """The status with which the run ended, if no other process has taken it over since."""
         self.unacknowledged: list[Record] | None = None
         """Records that were sent without an answer. They may be in the log."""
         self.numbers_unsure = False
@@ -98,8 +100,8 @@ class Writer:
         """Claims the epoch after `epoch`. A retry after a failure or a cancellation sends the same claim.
 
         With `only_if`, the hash of the run's head in this epoch, the claim raises `Conflict` if the run then has another head,
-        and fences no other process. The server must have the feature `only_if`. `purpose` follows the name of this process in such
-        a claim."""
+        and fences no other process. The server must have the feature `only_if`. `purpose` is appended to the name of
+        this process in the claim."""
         claim = yield from self._claim_of(epoch + 1)
         if only_if is None:
             yield from self._append_claim(claim)
@@ -115,7 +117,8 @@ class Writer:
         self._begin(claim)
 
     def _claim_of(self, epoch: int) -> Steps[Claim]:
-        """The claim of an epoch: the same as long as its outcome is unknown. A writer that claims its run again keeps its id."""
+        """The claim of an epoch. While its outcome is unknown, the same claim is returned. A writer that claims its run
+        again keeps its id."""
         if self._claim is None or self._claim.epoch != epoch:
             secret = shown = None
             if "commitments" in (yield from self.api.features()):
@@ -142,12 +145,13 @@ class Writer:
             raise self.refused(record, outcome)
 
     def _begin(self, claim: Claim) -> None:
-        """Writes under a claim that took effect."""
+        """Adopts a claim that was applied: records now have its writer id and epoch."""
         self.writer_id, self.epoch, self._secret = claim.writer_id, claim.epoch, claim.secret
         self._claim, self.over, self.unacknowledged = None, None, None
 
     def adopt(self, head: Object) -> bool:
-        """Whether the run's writer is this writer, whose claim's answer was lost."""
+        """Adopts this writer's claim if the run's head shows that it was applied, although its answer was lost. Returns
+        whether it did."""
         claim = self._claim
         if claim is None or (head["writer_id"], head["epoch"]) != (claim.writer_id, claim.epoch):
             return False
@@ -184,8 +188,8 @@ class Writer:
         """Makes the error for an intent of another writer: its effect may have run there."""
         writer = outcome["record_writer"]
         message = (
-            f"record {record_id} of run {self.run_id} is of writer {writer['writer_id']} in epoch {writer['epoch']}: the id was in "
-            "the log before, and the effect was not run here"
+            f"record {record_id} of run {self.run_id} belongs to writer {writer['writer_id']} in epoch {writer['epoch']}: the id "
+            "was already in the log, and the effect was not run here"
         )
         return Conflict(message, run_id=self.run_id, record_id=record_id)
 
@@ -207,7 +211,7 @@ class Writer:
 
     def end(self, status: str) -> None:
         """Marks the run as ended."""
-        self.ended, self.over = status, self.after_end(status, "it answers recorded calls, and nothing new is recorded")
+        self.ended, self.over = status, self.after_end(status, "it answers recorded calls and accepts no new record")
 
     def after_end(self, status: str, what: str, call: str | None = None) -> Conflict:
         """Makes the error for an operation that an ended run refuses."""
@@ -277,7 +281,7 @@ class Writer:
 
     def _note(self, record: Record, outcome: Object) -> None:
         if not took_effect(outcome) or payload_type(record) == "batch":
-            # A refusal may use numbers, and a batch uses as many as it has numbered records.
+            # A refusal may consume numbers, and a batch consumes a number for each of its numbered records.
             self.numbers_unsure = True
             return
         self.next_journal_seq = max(self.next_journal_seq, (outcome.get("journal_seq") or 0) + 1)

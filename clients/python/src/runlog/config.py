@@ -21,7 +21,7 @@ TOKEN_BYTES_MAX = 16 << 10
 """The longest token file, bytes: the longest JWT that a server accepts."""
 KEY_BYTES_MAX = 1 << 20
 _TOKEN = re.compile(r"[\x21-\x7e]+")
-"""A token that a header can have."""
+"""The characters that a token in a header may have."""
 _TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -54,7 +54,7 @@ class Config:
     token: str | None = field(default=None, repr=False)
     """A bearer token. Default: `token_file`, then the environment's `RUNLOG_TOKEN`, then `RUNLOG_TOKEN_FILE`."""
     token_file: str | os.PathLike[str] | None = None
-    """A file with the token, for its owner alone. It is read again when the server refuses the token."""
+    """A file with the token, which only its owner may use. It is read again when the server refuses the token."""
     ca: str | os.PathLike[str] | None = None
     """PEM certificates to trust instead of the system's. Default: the environment's `RUNLOG_CA`."""
     client_cert: tuple[str, str] | None = None
@@ -66,14 +66,14 @@ class Config:
     read_back: float = 10.0
     """Seconds that the gate waits for its intent to be read back as applied. After that the effect does not run."""
     calls_max: int = 256
-    """Calls of one handle in flight or with a held result. One more call waits."""
+    """Calls of one handle in flight or with a held result. A further call waits."""
     redaction: Redaction | None = None
     """The content to remove from records before they are sent."""
     traceparent: Callable[[], str | None] = current_traceparent
     """Returns the W3C `traceparent` for records. A malformed value is not sent."""
 
     servers: tuple[str, ...] = field(init=False)
-    """The URLs of the servers, in the order in which they are asked."""
+    """The URLs of the servers, in the order in which they are tried."""
 
     def __post_init__(self) -> None:
         found = self.url.split(",") if isinstance(self.url, str) else self.url

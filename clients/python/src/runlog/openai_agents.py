@@ -67,7 +67,7 @@ class RunlogSession(SessionABC):
         self._lock = asyncio.Lock()
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
-        """The items, oldest first; with a limit the latest ones."""
+        """The items, oldest first; with a limit, the latest items."""
         if limit is None and self.session_settings is not None:
             limit = self.session_settings.limit
         async with self._lock:

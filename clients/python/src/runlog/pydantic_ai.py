@@ -1,11 +1,12 @@
-"""`RunlogDurability`: an agent of Pydantic AI whose tools go through the gate, and whose model is not asked again.
+"""`RunlogDurability`: an agent of Pydantic AI whose tools go through the gate, and whose model requests are not
+repeated.
 
     async with rl.run(id):
         agent.run(…)  ─▶ model request ─▶ call `pydantic_ai.model`, keyed by agent run and number ─▶ the model
                       ─▶ tool call     ─▶ call of the tool, identified by the model's id          ─▶ the tool
 
-A process that resumes calls `agent.run` as the first one did. The journal answers the finished model requests and tool
-calls. So the same conversation, with the same tool call ids, continues where it was interrupted.
+A process that resumes calls `agent.run` as the first process did. The journal answers the finished model requests and
+tool calls. So the same conversation, with the same tool call ids, continues where it was interrupted.
 """
 
 from __future__ import annotations

@@ -247,7 +247,7 @@ class Fleet:
             slot.held = None
 
     def _settle(self, slot: Slot) -> None:
-        """After a kill: what was in flight, and the operator's decisions."""
+        """After a kill: counts the operations in flight, and makes the operator's decisions."""
         died_in, slot.died_in = slot.died_in, None
         found = self.ask(self.api.recovery(slot.trip.run_id, from_start=True, content=False))
         pending = found["pending"] if found is not None else []

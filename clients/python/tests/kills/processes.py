@@ -51,7 +51,7 @@ class Forked:
                 os._exit(code)
 
     def ended(self) -> int | None:
-        """Its exit code, once it has ended by itself."""
+        """Its exit code, once it has ended without a kill."""
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         return os.waitstatus_to_exitcode(status) if pid else None
 

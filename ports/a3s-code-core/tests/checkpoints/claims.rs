@@ -237,7 +237,7 @@ pub(crate) async fn eight_concurrent_savers_lose_no_save(server: &mut Server) {
     let run = sink.runlog().run(RUN).await.unwrap().unwrap();
     assert_eq!(run.next_checkpoint_seq, (SAVERS * ROUNDS + 1) as u64, "each has a number of its own");
     let last = expect_checkpoint(sink.try_load(RUN).await);
-    assert_eq!(last.turn % 10, ROUNDS, "what was saved last is some saver's last");
+    assert_eq!(last.turn % 10, ROUNDS, "the last saved checkpoint is the last of one of the savers");
     assert_eq!(text(&last), text(&checkpoint(RUN, last.turn)));
 }
 
@@ -317,7 +317,7 @@ pub(crate) async fn a_session_store_moves_only_its_loop_checkpoints_to_runlog(se
 
     let sink = server.sink().await;
     assert_eq!(text(&expect_checkpoint(sink.try_load(RUN).await)), text(&checkpoint(RUN, 1)));
-    // A run that came to its end has none to resume from, and can have one again.
+    // A run that came to its end has no checkpoint to resume from, and can have one again.
     store.delete_loop_checkpoint(RUN).await.unwrap();
     assert!(sink.try_load(RUN).await.unwrap().is_none());
     assert!(store.load_loop_checkpoint(RUN).await.unwrap().is_none());
@@ -328,7 +328,7 @@ pub(crate) async fn a_session_store_moves_only_its_loop_checkpoints_to_runlog(se
     store.health_check().await.expect_err("the journal does not answer");
 }
 
-/// Bytes of the run's records as JSON, and of the last one.
+/// Bytes of the run's records as JSON, and of the last record.
 async fn record_bytes(sink: &CheckpointSink) -> (usize, usize) {
     let page = sink.runlog().records(RUN, &RecordFilter::default(), None, 1000).await.unwrap();
     let records = page.records.iter().map(|read| serde_json::to_string(read.record.as_ref().unwrap()).unwrap().len());
@@ -354,7 +354,7 @@ impl Loop {
         Self { process, stdout }
     }
 
-    fn says(&mut self) -> String {
+    fn next_line(&mut self) -> String {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
@@ -395,14 +395,14 @@ fn kill_after_each_round(url: &str, halfway: impl FnOnce()) {
     for round in 1..=ROUNDS {
         let mut process = Loop::start(url, ROUNDS);
         let resumption = format!("resumes after round {}", round - 1);
-        assert_eq!(process.says(), if round == 1 { "starts" } else { &resumption });
-        assert_eq!(process.says(), format!("round {round} saved"));
+        assert_eq!(process.next_line(), if round == 1 { "starts" } else { &resumption });
+        assert_eq!(process.next_line(), format!("round {round} saved"));
         process.kill();
         if let Some(halfway) = halfway.take_if(|_| round == ROUNDS / 2) {
             halfway();
         }
     }
     let mut process = Loop::start(url, ROUNDS);
-    assert_eq!(process.says(), format!("resumes after round {ROUNDS}"));
-    assert_eq!(process.says(), format!("done with {} messages", 1 + 2 * ROUNDS));
+    assert_eq!(process.next_line(), format!("resumes after round {ROUNDS}"));
+    assert_eq!(process.next_line(), format!("done with {} messages", 1 + 2 * ROUNDS));
 }

@@ -192,6 +192,6 @@ pub(crate) async fn a_killed_session_is_resumed_by_another_with_all_of_its_round
     let second = session(folder.path(), answers.clone(), &sink).await;
     let result = second.resume_run(RUN).await.unwrap();
     assert_eq!(result.text, "That is all.");
-    assert_eq!(answers.shown.load(Ordering::SeqCst), ROUNDS, "the model is shown what its tools had answered");
+    assert_eq!(answers.shown.load(Ordering::SeqCst), ROUNDS, "the model gets the recorded answers of its tools");
     assert_eq!(answers.calls.load(Ordering::SeqCst), 1, "no round is asked for again");
 }

@@ -63,14 +63,14 @@ fn agree(blocking: &Blocking, journal: &Journal, run: &RunId, differ: &mut Diffe
     for effect in &theirs.unsafe_pending_side_effects {
         unsafe_pending.entry(effect.effect_id.as_str()).or_default().insert(effect.retry_allowed);
     }
-    let marked: BTreeSet<&str> = records.iter().flat_map(marked).collect();
+    let marked: BTreeSet<&str> = records.iter().flat_map(marked_effects).collect();
     for (effect, retry_safe) in &pending {
         match unsafe_pending.get(effect) {
             Some(allowed) if *allowed == BTreeSet::from([*retry_safe]) => {}
             Some(allowed) => {
                 let first =
-                    records.iter().find(|record| intends(record, effect) || result_of(record, effect).is_some());
-                let intent = first.is_some_and(|first| intends(first, effect));
+                    records.iter().find(|record| is_intent_of(record, effect) || result_of(record, effect).is_some());
+                let intent = first.is_some_and(|first| is_intent_of(first, effect));
                 ensure!(!retry_safe && !intent, "{effect}: {retry_safe} and {allowed:?}");
                 differ.key += 1;
             }
@@ -95,7 +95,7 @@ fn agree(blocking: &Blocking, journal: &Journal, run: &RunId, differ: &mut Diffe
     Ok(())
 }
 
-fn marked(record: &JournalRecord) -> Vec<&str> {
+fn marked_effects(record: &JournalRecord) -> Vec<&str> {
     match &record.payload {
         JournalRecordPayload::Recovery(marker) => {
             marker.unsafe_pending.iter().map(|pending| pending.effect_id.as_str()).collect()
@@ -104,7 +104,7 @@ fn marked(record: &JournalRecord) -> Vec<&str> {
     }
 }
 
-fn intends(record: &JournalRecord, effect: &str) -> bool {
+fn is_intent_of(record: &JournalRecord, effect: &str) -> bool {
     matches!(&record.payload, JournalRecordPayload::EffectIntent(intent) if intent.effect_id.as_str() == effect)
 }
 

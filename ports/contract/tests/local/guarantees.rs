@@ -187,7 +187,7 @@ fn appends_of_eight_threads_are_all_stored_with_dense_numbers() -> anyhow::Resul
                 let (journal, next) = (journal.clone(), &next);
                 scope.spawn(move || {
                     for nth in 0..5 {
-                        // If the number is taken, try the next one.
+                        // If the number is taken, try the next number.
                         loop {
                             let number = next.load(Ordering::SeqCst);
                             match journal.append(intent(number, &format!("{thread}.{nth}"))) {

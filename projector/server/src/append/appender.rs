@@ -4,7 +4,7 @@ use super::{
     land::append_planned,
     origin::Origin,
     outcomes::AnswerAt,
-    plan::{is_independent_of_run, is_numbered, planned},
+    plan::{is_independent_of_run, is_numbered, plan_drafts},
     renumber::append_numbered,
     run_locks::{LockState, Locks},
     stow::stow,
@@ -146,7 +146,7 @@ impl Appender {
         let drafts = Arc::new(drafts);
         if drafts.iter().all(is_independent_of_run) {
             let all: Vec<usize> = (0..drafts.len()).collect();
-            let planned = planned(&self.projector, run_id, &drafts, &all, &origin).await?;
+            let planned = plan_drafts(&self.projector, run_id, &drafts, &all, &origin).await?;
             let landed = append_planned(&self.projector, run_id, planned, &origin, at, left()).await;
             if at == AnswerAt::Acknowledged || landed.is_err() {
                 self.run_locks.forget_numbered(run_id);
@@ -166,14 +166,20 @@ impl Appender {
         deadline: Duration,
     ) -> Result<Outcome, Error> {
         let mut outcomes = self
-            .append_from(run_id, vec![made(record)], origin, AnswerAt::Judged(Consistency::Eventual), deadline)
+            .append_from(
+                run_id,
+                vec![draft_without_numbers(record)],
+                origin,
+                AnswerAt::Judged(Consistency::Eventual),
+                deadline,
+            )
             .await?;
         outcomes.pop().ok_or_else(|| Error::new(ErrorKind::Internal, "an append without an outcome"))
     }
 }
 
 /// Wraps a record that the server makes in a draft without numbers.
-pub(super) fn made(record: JournalRecord) -> Draft {
+pub(super) fn draft_without_numbers(record: JournalRecord) -> Draft {
     Draft {
         record,
         has_record_id: true,

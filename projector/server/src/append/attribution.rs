@@ -52,7 +52,8 @@ pub(super) fn attribute(
     }
 }
 
-/// Writes the principal into a given approval, and into each one of a batch, with a proof. Neither is part of the content hash.
+/// Writes the principal into a given approval, and into each given approval of a batch, with a proof. Neither is part
+/// of the content hash.
 pub(super) fn attribute_approvals(record: &mut JournalRecord, principal: &str, proofs: Option<&Proofs>) {
     if let Payload::Batch(batch) = &mut record.payload {
         batch.records.iter_mut().for_each(|record| attribute_approvals(record, principal, proofs));
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decision_that_is_in_the_log_already_stays_a_repeat() {
+    fn a_decision_that_is_already_in_the_log_stays_a_repeat() {
         let mut record = decision("jo");
         let first = record.content_hash();
         attribute(&mut record, "desk@acme", None, Some(first));

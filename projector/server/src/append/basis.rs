@@ -100,7 +100,7 @@ pub(super) fn check_batch(batch: &JournalRecord) -> Result<(), Error> {
     Err(Error::new(ErrorKind::Invalid, message).about_record(member.body.record_id.borrow()))
 }
 
-/// The inputs of a check, besides the effect.
+/// The inputs of a check, in addition to the effect.
 pub(super) struct Check<'a> {
     /// The caller, and the basis that the author saw.
     pub(super) origin: &'a Origin,

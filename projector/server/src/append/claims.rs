@@ -9,7 +9,7 @@
 //! ```
 
 use super::{
-    appender::{Appender, made},
+    appender::{Appender, draft_without_numbers},
     blocking::blocking,
     origin::Origin,
     outcomes::AnswerAt,
@@ -153,7 +153,7 @@ async fn claim_once(
     let record_id = body.record_id.clone().map_or_else(|| RecordId::new(random()), Ok)?;
     let record = claim_record(run_id, record_id.borrow(), (&writer_id, epoch), body);
     let at = AnswerAt::Judged(Consistency::Eventual);
-    appender.append_locked(run_id, vec![made(record)], Origin::default(), at, left()).await?;
+    appender.append_locked(run_id, vec![draft_without_numbers(record)], Origin::default(), at, left()).await?;
     // A copy of the request may have been appended first, with another writer's id.
     let requested = body.clone();
     let read = move |projector: &Projector, run_id: RunId<&str>| {

@@ -1,4 +1,4 @@
-//! Which records the server numbers, and which are numbered again.
+//! Selects the records that the server numbers, and the records that it numbers again.
 
 use runlog_schemas::{
     answer::Outcome,

@@ -64,9 +64,8 @@ pub(crate) async fn skip_for(
 /// Sets a retention horizon for a partition or for all partitions, which removes older content, and waits until
 /// each has applied it. Repeating the request is harmless.
 ///
-/// Errors: `Usage` for an unknown partition; `Invalid` for a family that has no content. `PartitionStopped` if one
-/// of the partitions is stopped: nothing is appended then. After any other error, some partitions may have the
-/// horizon.
+/// Errors: `Usage` for an unknown partition; `Invalid` for a family that has no content. `PartitionStopped` if one of
+/// the partitions is stopped; then no horizon is appended. After any other error, some partitions may have the horizon.
 pub(crate) async fn retain(
     projector: &Projector,
     caller: &Caller,
@@ -90,7 +89,7 @@ pub(crate) async fn retain(
     Ok(outcomes)
 }
 
-/// Returns the named partition, or all partitions if none is named.
+/// Returns the named partition, or all partitions without a name.
 ///
 /// Errors: `Usage` for an unknown partition.
 pub(crate) fn selected_partitions(
@@ -98,7 +97,7 @@ pub(crate) fn selected_partitions(
     partition: Option<PartitionId>,
 ) -> Result<Vec<PartitionId>, Error> {
     let all = PartitionId::all(projector.journal().partitions);
-    let selected: Vec<_> = all.filter(|one| partition.is_none_or(|wanted| wanted == *one)).collect();
+    let selected: Vec<_> = all.filter(|candidate| partition.is_none_or(|wanted| wanted == *candidate)).collect();
     match partition.filter(|_| selected.is_empty()) {
         Some(partition) => {
             let message = format!("the journal has no partition {partition}");

@@ -38,7 +38,7 @@ pub(crate) const PLANNED_HERE_BYTES_MAX: usize = 64 << 10;
 
 /// Numbers and judges some of the drafts against the index. Runs on this thread if the request is small and
 /// memtables and cached blocks have all rows that it needs.
-pub(super) async fn planned(
+pub(super) async fn plan_drafts(
     projector: &Arc<Projector>,
     run_id: RunId<&str>,
     drafts: &Arc<Vec<Draft>>,

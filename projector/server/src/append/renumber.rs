@@ -21,7 +21,7 @@ use super::{
     numbers::{is_numbered_here, is_taken},
     origin::Origin,
     outcomes::AnswerAt,
-    plan::{Planned, planned},
+    plan::{Planned, plan_drafts},
     run_locks::LockState,
 };
 use runlog_projector::index::{
@@ -66,7 +66,7 @@ pub(super) async fn append_numbered(
             Some(planned) => planned,
             None => {
                 projector.wait(partition, Consistency::Latest, left()).await.map_err(of_try)?;
-                planned(projector, run_id, drafts, &open, origin).await.map_err(of_try)?
+                plan_drafts(projector, run_id, drafts, &open, origin).await.map_err(of_try)?
             }
         };
         let landed = append_planned(projector, run_id, planned, origin, at, left()).await.map_err(of_try)?;
@@ -112,6 +112,6 @@ async fn planned_early(
         return None;
     }
     // A lagging index may cause an error that `latest` does not confirm.
-    let planned = planned(projector, run_id, drafts, &[0], origin).await.ok()?;
+    let planned = plan_drafts(projector, run_id, drafts, &[0], origin).await.ok()?;
     planned.iter().all(|planned| planned.outcome.outcome == Disposition::Applied).then_some(planned)
 }

@@ -100,7 +100,7 @@ pub(crate) async fn resolve_of_absent(
     ready.err().unwrap_or_else(|| no_effect(run_id, resolution.request_record_id.borrow()))
 }
 
-/// Checks what does not depend on the run, and waits until the run is at `latest`.
+/// Makes the checks that do not depend on the run, and waits until the run is at `latest`.
 async fn ready_to_resolve(
     projector: &Projector,
     run_id: RunId<&str>,

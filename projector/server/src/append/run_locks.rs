@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn each_further_number_taken_early_doubles_the_pause_until_two_hours_pass_without_one() {
+    async fn each_further_conflict_doubles_the_pause_until_two_hours_pass_without_a_conflict() {
         let mut run = LockState::default();
         assert!(!run.is_contended());
         // Whether the number was given early, the seconds of the pause after it, and the seconds from then to the next
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_server_numbered_last_is_forgotten_for_its_own_run() {
+    async fn the_last_numbered_record_is_forgotten_only_for_its_own_run() {
         let (locks, [run, other]) =
             (Locks::<LockState>::default(), ["run-1", "run-2"].map(|id| RunId::new(id).unwrap()));
         let wait = Duration::from_secs(1);

@@ -58,11 +58,11 @@ pub(super) fn read(caller: &Caller, body: &str, strict: bool, also: bool) -> Res
         if let Some(why) = refusal(&draft) {
             return Err(invalid(why));
         }
-        let found = draft.warnings();
-        if let Some(first) = found.first().filter(|_| strict) {
+        let record_warnings = draft.warnings();
+        if let Some(first) = record_warnings.first().filter(|_| strict) {
             return Err(invalid(format!(": {}, at {:?}", first.message, first.pointer)));
         }
-        warnings.push(found);
+        warnings.push(record_warnings);
         drafts.push(draft);
     }
     Ok(Records { many, drafts, warnings })

@@ -283,7 +283,7 @@ impl Caller {
         }
         let what = limit.in_words();
         let message =
-            format!("this principal is at its limit of {max} {what}; nothing happened, send this one again later");
+            format!("this principal is at its limit of {max} {what}; nothing happened, send this request again later");
         let error = Error::new(ErrorKind::Overloaded, message);
         if let Some(wait) = wait { error.retry_after(wait) } else { error }
     }

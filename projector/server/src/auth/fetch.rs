@@ -46,8 +46,8 @@ impl Remote {
         matches!(timeout(KEY_WAIT, ended.changed()).await, Ok(Ok(())))
     }
 
-    /// Waits until a fetch is due: at once the first time, later if a key is wanted, at the latest after
-    /// [`FETCH_EVERY`].
+    /// Waits until a fetch is due. The first fetch is due at once. After a success, the next fetch is due when a JWT
+    /// names an unknown key, at the latest after [`FETCH_EVERY`].
     pub(super) async fn due(&self, failed: bool) {
         let Some(ended) = *self.ended.borrow() else { return };
         sleep_until(ended + FETCH_PAUSE).await;
@@ -69,7 +69,7 @@ impl Remote {
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(failed)? {
             if body.len() + chunk.len() > SET_BYTES_MAX {
-                return Err(Error::TooLarge { place: self.url.clone() });
+                return Err(Error::TooLarge { location: self.url.clone() });
             }
             body.extend_from_slice(&chunk);
         }
@@ -77,7 +77,7 @@ impl Remote {
     }
 
     /// Notifies waiting JWTs that a fetch ended and its keys can be used.
-    pub(super) fn ended(&self) {
+    pub(super) fn notify_ended(&self) {
         self.ended.send_replace(Some(Instant::now()));
     }
 

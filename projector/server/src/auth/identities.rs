@@ -161,8 +161,8 @@ impl Issuer {
 
     /// Whether another entry names the same file or URL of keys.
     pub(super) fn has_the_keys_of(&self, other: &Self) -> bool {
-        let place = |issuer: &Self| (issuer.jwks_file.clone(), issuer.jwks_url.clone(), issuer.jwks_ca.clone());
-        place(self) == place(other)
+        let location = |issuer: &Self| (issuer.jwks_file.clone(), issuer.jwks_url.clone(), issuer.jwks_ca.clone());
+        location(self) == location(other)
     }
 }
 
@@ -219,7 +219,7 @@ mod tests {
     use std::path::Path;
 
     /// Why a file with this issuer and this identity is refused; empty if it is accepted.
-    fn refused(issuer: Value, identity: Value) -> String {
+    fn refusal(issuer: Value, identity: Value) -> String {
         let mut file = json!({ "tokens": [], "issuers": [{ "issuer": "i", "audience": "a", "algorithms": ["ES256"],
             "jwks_file": "k" }], "identities": [{ "principal": "p", "scopes": ["append"], "runs": ["acme/*"],
             "jwt": { "issuer": "i", "subject": "s" } }] });
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn an_issuer_that_could_accept_unintended_tokens_is_refused() {
-        assert_eq!(refused(json!({}), json!({})), "");
+        assert_eq!(refusal(json!({}), json!({})), "");
         let none = Value::Null;
         for (issuer, why) in [
             (json!({ "algorithms": [] }), "no algorithm"),
@@ -249,7 +249,7 @@ mod tests {
             (json!({ "leeway": 1 }), "leeway"),
             (json!({ "issuer": "j" }), "no issuer of the file"),
         ] {
-            let error = refused(issuer.clone(), json!({}));
+            let error = refusal(issuer.clone(), json!({}));
             assert!(error.contains(why), "{issuer}: {error}");
         }
         for (identity, why) in [
@@ -262,7 +262,7 @@ mod tests {
             (json!({ "jwt": none, "certificate": { "dns": "*.a" } }), "wildcard"),
             (json!({ "jwt": none, "certificate": { "cn": "a" } }), "unknown variant `cn`"),
         ] {
-            let error = refused(json!({}), identity.clone());
+            let error = refusal(json!({}), identity.clone());
             assert!(error.contains(why), "{identity}: {error}");
         }
     }

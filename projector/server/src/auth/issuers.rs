@@ -7,7 +7,7 @@
 //!
 //! Only [`KeySource::fetch_periodically`] fetches: a request that needs a key notifies it and waits. So a client that sends unknown
 //! key ids, or disconnects while it waits, neither adds fetches nor stops one. If keys cannot be read or fetched, the
-//! old ones stay in use.
+//! old keys stay in use.
 
 use super::{
     fetch::Remote,
@@ -35,12 +35,12 @@ const OTHERS_WRITE: u32 = 0o022;
 pub(super) struct KeySource {
     /// The issuer's name, for messages.
     issuer: String,
-    place: Place,
+    location: Location,
     keys: WatchedFile<KeySet>,
 }
 
 #[derive(Debug)]
-enum Place {
+enum Location {
     File(PathBuf),
     Url(Remote),
 }
@@ -49,37 +49,37 @@ impl KeySource {
     /// Makes the source that an entry of the token file names. It has no keys yet.
     pub(super) fn new(token_file: &Path, issuer: &Issuer) -> Self {
         let resolved = |path: &PathBuf| token_file.parent().unwrap_or(Path::new("")).join(path);
-        let place = match (&issuer.jwks_file, &issuer.jwks_url) {
-            (Some(file), _) => Place::File(resolved(file)),
+        let location = match (&issuer.jwks_file, &issuer.jwks_url) {
+            (Some(file), _) => Location::File(resolved(file)),
             (None, url) => {
-                Place::Url(Remote::new(url.clone().unwrap_or_default(), issuer.jwks_ca.as_ref().map(resolved)))
+                Location::Url(Remote::new(url.clone().unwrap_or_default(), issuer.jwks_ca.as_ref().map(resolved)))
             }
         };
-        Self { issuer: issuer.issuer.clone(), place, keys: WatchedFile::new([0; 32], KeySet::default()) }
+        Self { issuer: issuer.issuer.clone(), location, keys: WatchedFile::new([0; 32], KeySet::default()) }
     }
 
     /// Reads the keys again if they are in a file. Blocking.
     pub(super) fn reload(&self) {
-        if let Place::File(path) = &self.place {
+        if let Location::File(path) = &self.location {
             self.update(read(path));
         }
     }
 
     /// Fetches the keys whenever a fetch is due, if they are at a URL. Never resolves.
     pub(super) async fn fetch_periodically(&self, executor: &Executor) {
-        let Place::Url(remote) = &self.place else { return std::future::pending().await };
+        let Location::Url(remote) = &self.location else { return std::future::pending().await };
         loop {
             remote.due(self.failure().is_some()).await;
             self.update(remote.fetch(executor).await);
-            remote.ended();
+            remote.notify_ended();
         }
     }
 
     fn update(&self, read: Result<String, Error>) {
-        let place = self.place.to_string();
+        let location = self.location.to_string();
         let read = read.map(|text| (Sha256::of(text.as_bytes()).0, text));
         let parse = |text: String, _: &KeySet| {
-            KeySet::parse(&text).map_err(|source| Error::Malformed { place: place.clone(), source })
+            KeySet::parse(&text).map_err(|source| Error::Malformed { location: location.clone(), source })
         };
         let issuer = &self.issuer;
         match self.keys.update(read, parse) {
@@ -88,7 +88,7 @@ impl KeySource {
                 tracing::info!(
                     issuer,
                     keys = self.keys.current().len(),
-                    from = place,
+                    from = location,
                     "the keys of an issuer were read again"
                 );
             }
@@ -104,8 +104,10 @@ impl KeySource {
     /// Returns the key with this id for an algorithm. May wait for a fetch.
     pub(super) async fn key(&self, kid: &str, algorithm: Algorithm) -> Option<Arc<Key>> {
         let key = self.keys.current().get(kid, algorithm);
-        match &self.place {
-            Place::Url(remote) if key.is_none() && remote.next_fetch().await => self.keys.current().get(kid, algorithm),
+        match &self.location {
+            Location::Url(remote) if key.is_none() && remote.next_fetch().await => {
+                self.keys.current().get(kid, algorithm)
+            }
             _ => key,
         }
     }
@@ -116,7 +118,7 @@ impl KeySource {
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for Location {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::File(path) => write!(f, "{}", path.display()),
@@ -139,5 +141,5 @@ fn read(path: &Path) -> Result<String, Error> {
     }
     let mut text = String::new();
     file.take(SET_BYTES_MAX as u64 + 1).read_to_string(&mut text).map_err(failed)?;
-    if text.len() > SET_BYTES_MAX { Err(Error::TooLarge { place: path.display().to_string() }) } else { Ok(text) }
+    if text.len() > SET_BYTES_MAX { Err(Error::TooLarge { location: path.display().to_string() }) } else { Ok(text) }
 }

@@ -186,7 +186,7 @@ mod tests {
         key
     }
 
-    fn parsed(keys: &[Value]) -> Result<KeySet, Malformed> {
+    fn parse_set(keys: &[Value]) -> Result<KeySet, Malformed> {
         KeySet::parse(&json!({ "keys": keys }).to_string())
     }
 
@@ -217,7 +217,7 @@ mod tests {
         );
         let all = [(Algorithm::Rs256, rs256), (Algorithm::Es256, es256), (Algorithm::EdDsa, eddsa)];
         for (algorithm, (jwk, message, signature)) in all {
-            let key = parsed(&[jwk]).unwrap().get("a", algorithm).unwrap();
+            let key = parse_set(&[jwk]).unwrap().get("a", algorithm).unwrap();
             let signature = BASE64_URL_SAFE_NO_PAD.decode(signature).unwrap();
             assert!(key.verifies(message.as_bytes(), &signature), "{algorithm}");
             assert!(!key.verifies(message.to_uppercase().as_bytes(), &signature), "{algorithm}");
@@ -227,8 +227,8 @@ mod tests {
 
     #[test]
     fn a_key_is_for_the_algorithm_of_its_type_alone() {
-        let set = parsed(&[es256(json!({})), es256(json!({ "kid": null }))]).unwrap();
-        assert_eq!(set.len(), 1, "the one without `kid` is left out");
+        let set = parse_set(&[es256(json!({})), es256(json!({ "kid": null }))]).unwrap();
+        assert_eq!(set.len(), 1, "the key without `kid` is left out");
         assert!(set.get("a", Algorithm::Es256).is_some() && set.get("b", Algorithm::Es256).is_none());
         assert!(set.get("a", Algorithm::Rs256).is_none() && set.get("a", Algorithm::EdDsa).is_none());
         for other in [
@@ -238,9 +238,9 @@ mod tests {
             json!({ "crv": "P-521" }),
             json!({ "kty": "oct", "k": P256 }),
         ] {
-            let with_usable = parsed(&[es256(json!({ "kid": "b" })), es256(other.clone())]).unwrap();
+            let with_usable = parse_set(&[es256(json!({ "kid": "b" })), es256(other.clone())]).unwrap();
             assert_eq!(with_usable.len(), 1, "{other}");
-            assert!(matches!(parsed(&[es256(other.clone())]), Err(Malformed::NoKey)), "{other}");
+            assert!(matches!(parse_set(&[es256(other.clone())]), Err(Malformed::NoKey)), "{other}");
         }
     }
 
@@ -255,10 +255,10 @@ mod tests {
             (es256(json!({ "x": P256.replace("VEU", "VEV") })), "32 bytes"),
             (rsa, "2048"),
         ] {
-            let error = parsed(&[key]).unwrap_err().to_string();
+            let error = parse_set(&[key]).unwrap_err().to_string();
             assert!(error.contains("\"a\"") && error.contains(why), "{error}");
         }
-        assert!(parsed(&[es256(json!({})), es256(json!({}))]).unwrap_err().to_string().contains("same"));
+        assert!(parse_set(&[es256(json!({})), es256(json!({}))]).unwrap_err().to_string().contains("same"));
         assert!(matches!(KeySet::parse("{}"), Err(Malformed::Json(_))));
     }
 

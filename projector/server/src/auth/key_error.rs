@@ -20,8 +20,8 @@ pub(super) enum Error {
     Fetch { url: String, why: String },
     #[error(transparent)]
     Authorities(tls::Error),
-    #[error("{place} is longer than {SET_BYTES_MAX} bytes")]
-    TooLarge { place: String },
-    #[error("{place} cannot be used")]
-    Malformed { place: String, source: Malformed },
+    #[error("{location} is longer than {SET_BYTES_MAX} bytes")]
+    TooLarge { location: String },
+    #[error("{location} cannot be used")]
+    Malformed { location: String, source: Malformed },
 }

@@ -107,7 +107,7 @@ impl Allowance {
 }
 
 /// The use of a limit per time. The whole limit can be used at once, and is restored at a steady rate. While at least
-/// one unit is left, a larger amount may be taken; the next one then waits until that amount is restored.
+/// one unit is left, a larger amount may be used; the next request then waits until that amount is restored.
 #[derive(Debug, Default)]
 pub(super) struct Bucket {
     /// When the whole limit is available again; absent if it is now.
@@ -149,16 +149,19 @@ mod tests {
         let limits: Limits =
             serde_json::from_str(r#"{"*": {"streams": 2, "requests_per_second": 3}, "agent": {"streams": 1}}"#)
                 .unwrap();
-        let of = |principal, limit| limits.allowance(principal).get(limit);
-        assert_eq!((of("agent", Limit::Streams), of("other", Limit::Streams)), (1, 2));
-        assert_eq!((of("agent", Limit::RequestsPerSecond), of("agent", Limit::RequestsInProgress)), (3, 256));
+        let allowance = |principal, limit| limits.allowance(principal).get(limit);
+        assert_eq!((allowance("agent", Limit::Streams), allowance("other", Limit::Streams)), (1, 2));
+        assert_eq!(
+            (allowance("agent", Limit::RequestsPerSecond), allowance("agent", Limit::RequestsInProgress)),
+            (3, 256)
+        );
         for wrong in [r#"{"*": {"stream": 1}}"#, r#"{"*": {"streams": 0}}"#] {
             assert!(serde_json::from_str::<Limits>(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
-    fn a_bucket_is_used_up_comes_back_steadily_and_a_large_amount_is_paid_for_afterwards() {
+    fn a_limit_is_used_up_and_restored_steadily_and_a_large_amount_delays_the_next() {
         let (limit, start) = (Limit::RequestsPerSecond, Instant::now());
         let at = |millis| start + Duration::from_millis(millis);
         let mut bucket = Bucket::default();

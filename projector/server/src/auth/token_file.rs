@@ -101,10 +101,10 @@ pub enum Error {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// Others than its owner can read, write or replace it.
+    /// Users other than its owner can read, write or replace it.
     #[error("{}", exposure.message("token file", path))]
     Exposed {
         /// The file.
@@ -117,7 +117,7 @@ pub enum Error {
     Json {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: serde_json::Error,
     },
     /// An entry is not valid.
@@ -127,7 +127,7 @@ pub enum Error {
         number: usize,
         /// Its principal.
         principal: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// An identity is not valid.
@@ -137,7 +137,7 @@ pub enum Error {
         number: usize,
         /// Its principal.
         principal: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// An issuer's entry is not valid.
@@ -145,7 +145,7 @@ pub enum Error {
     Issuer {
         /// Its name.
         issuer: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// An issuer's keys cannot be used.
@@ -153,7 +153,7 @@ pub enum Error {
     Keys {
         /// Its name.
         issuer: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// The name of a limited principal is not valid.
@@ -161,7 +161,7 @@ pub enum Error {
     Limits {
         /// Its name.
         principal: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// The key of receipts is not valid.
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_has_no_token_and_belongs_to_its_owner_alone() {
+    fn the_file_contains_no_token_and_only_its_owner_can_use_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tokens.json");
         let (entry, token) = Entry::new("a".to_owned(), [Scope::Append].into(), vec!["*".to_owned()], &[9; 32]);

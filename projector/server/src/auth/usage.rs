@@ -1,8 +1,8 @@
 //! Tracks how much a principal does at a time and over time, so that one principal cannot starve the others.
 //!
-//! A [`Usage`] belongs to one principal and exists as long as the file has an entry for that principal, so there are at most
-//! as many as entries. Without tokens, only the server's own limits apply: peers behind a proxy share an address,
-//! and local users may do everything anyway.
+//! A [`Usage`] belongs to one principal and exists as long as the file has an entry for that principal, so the entries
+//! limit their number. Without tokens, only the server's own limits apply: clients of a proxy share its address, and
+//! local users may do everything anyway.
 
 use super::limits::{Bucket, Limit};
 use crate::{memory_limits::PASTS_MAX, response_memory::ResponseMemory};

@@ -1,7 +1,7 @@
 //! Makes the JSON Schema of every payload type from the Avro schema, so that no type is missing.
 //!
 //! ```text
-//!   record ▶ object    enum ▶ string, with its symbols in the description: others are kept
+//!   record ▶ object    enum ▶ string, with its symbols in the description: other symbols are kept
 //!   union with null ▶ optional    bytes, fixed ▶ hexadecimal    string whose doc says "JSON text" ▶ any value
 //!   record with the attribute "json" ▶ an object that names its variant
 //! ```

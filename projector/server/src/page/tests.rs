@@ -12,7 +12,7 @@ fn folder() -> PathBuf {
 
 fn names(folder: &FilePath, below: &str) -> BTreeSet<String> {
     let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
-    let of = |entry: std::fs::DirEntry| {
+    let name_of = |entry: std::fs::DirEntry| {
         let name = format!("{below}{}", entry.file_name().to_str().unwrap());
         if entry.file_type().unwrap().is_dir() {
             names(&entry.path(), &format!("{name}/"))
@@ -20,7 +20,7 @@ fn names(folder: &FilePath, below: &str) -> BTreeSet<String> {
             BTreeSet::from([name])
         }
     };
-    entries.flat_map(of).collect()
+    entries.flat_map(name_of).collect()
 }
 
 #[test]

@@ -43,8 +43,8 @@ struct All {
     show: timeline::Show,
 }
 
-/// Sends the applied records, then new ones; with `until_end`, stops after the applied ones. Resuming at a cursor
-/// neither repeats nor skips a line, even if the indices were rebuilt in between.
+/// Sends the applied records, then new records; with `until_end`, stops after the records that were applied at the
+/// start. Resuming at a cursor neither repeats nor skips a line, even if the indices were rebuilt in between.
 pub(crate) async fn stream_all(
     app: App,
     Query(query): Query<TailQuery>,

@@ -16,7 +16,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A block ends with the entry that reaches this, bytes.
+/// A block ends with the entry that reaches this size, bytes.
 const BLOCK_BYTES: usize = 64 << 10;
 /// The size of an entry's two lengths, bytes.
 const LENGTHS: usize = 8;
@@ -177,15 +177,15 @@ mod tests {
     #[test]
     fn a_changed_byte_of_a_segment_is_an_error() {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut writer = SegmentWriter::create(folder.path().join("segment")).expect("there is room");
-        writer.put(b"key", b"value").expect("there is room");
-        let path = writer.finish().expect("there is room");
+        let mut writer = SegmentWriter::create(folder.path().join("segment")).expect("the disk has space");
+        writer.put(b"key", b"value").expect("the disk has space");
+        let path = writer.finish().expect("the disk has space");
         let whole = std::fs::read(&path).expect("it is there");
         assert!(Merge::open(vec![path.clone()]).is_ok_and(|merge| merge.entry() == Some((b"key", b"value"))));
         for at in 4..whole.len() {
             let mut changed = whole.clone();
             changed[at] ^= 1;
-            std::fs::write(&path, changed).expect("there is room");
+            std::fs::write(&path, changed).expect("the disk has space");
             assert!(Merge::open(vec![path.clone()]).is_err(), "byte {at}");
         }
     }

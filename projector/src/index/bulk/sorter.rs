@@ -6,9 +6,9 @@
 //!             └──── emptied ◀────────┘
 //! ```
 //!
-//! A key is a prefix, of which there are few, and a suffix of at most [`SUFFIX_BYTES`] bytes, mostly an offset. Prefixes
-//! are numbered, and entries are sorted by these numbers, which is several times faster than by bytes. The result is in key
-//! order, because no prefix may be the beginning of another one.
+//! A key is a prefix and a suffix. There are few prefixes. A suffix has at most [`SUFFIX_BYTES`] bytes, mostly an
+//! offset. Prefixes are numbered, and entries are sorted by these numbers, which is several times faster than by bytes.
+//! The result is in key order, because no prefix may be the beginning of another one.
 
 use super::segment::{Merge, SegmentWriter};
 use crate::index::store::Error;
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_leave_in_key_order_from_memory_and_from_segments() {
+    fn entries_are_returned_in_key_order_from_memory_and_from_segments() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut expected = Vec::new();
         for number in 0..500u64 {
@@ -231,9 +231,9 @@ mod tests {
         for bytes_max in [usize::MAX, 4000, 1] {
             let mut sorter = Sorter::new(folder.path().join(bytes_max.to_string()), bytes_max);
             for (key, split, value) in &expected {
-                sorter.push(key, *split, &[&value[..3], &value[3..]]).expect("there is room");
+                sorter.push(key, *split, &[&value[..3], &value[3..]]).expect("the disk has space");
             }
-            let mut sorted = sorter.finish().expect("there is room");
+            let mut sorted = sorter.finish().expect("the disk has space");
             assert_eq!(matches!(sorted, Sorted::Merge(_)), bytes_max != usize::MAX);
             let mut entries = Vec::new();
             while let Some((key, value)) = sorted.entry() {

@@ -52,10 +52,10 @@ impl Cursor {
         place.map_or(0, |place| place.sent as usize)
     }
 
-    /// Moves the cursor after `sent` of the `of` items of a record.
-    pub fn advance(&mut self, record: &Delivery, sent: usize, of: usize) {
+    /// Moves the cursor after `sent` of the `items` items of a record.
+    pub fn advance(&mut self, record: &Delivery, sent: usize, items: usize) {
         let Some(place) = self.0.get_mut(record.partition.index()) else { return };
-        *place = if sent < of {
+        *place = if sent < items {
             PartitionProgress { next: record.offset, sent: u32::try_from(sent).unwrap_or(u32::MAX) }
         } else {
             PartitionProgress { next: record.offset.saturating_add(1), sent: 0 }

@@ -95,7 +95,7 @@ fn a_state_learns_the_highest_epoch_and_a_rival_of_another_partition() {
     state.learn(&second);
     assert_eq!(state.role(), Role::Home);
     state.learn(&first);
-    assert_eq!((state.role(), state.known()), (Role::Home, Some(second)), "a partition that lags behind");
+    assert_eq!((state.role(), state.known()), (Role::Home, Some(second)), "a partition that lags");
     state.learn(&folded(&[home(2, "c")]).unwrap());
     assert_eq!((state.role(), state.known().unwrap().rival.as_str()), (Role::Contested, "memory:c"));
     state.learn(&folded(&[home(3, "b")]).unwrap());
@@ -251,7 +251,7 @@ proptest! {
 
     /// The order in which partitions commit changes neither the epoch nor the role.
     #[test]
-    fn what_a_state_knows_does_not_depend_on_the_order_of_partitions(
+    fn a_state_does_not_depend_on_the_order_of_partitions(
         rows in proptest::collection::vec(proptest::collection::vec(any_home(), 1..4), 1..5),
         own in any_log(),
     ) {

@@ -16,7 +16,7 @@ use runlog_log::{Delivery, Offset, PartitionId};
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// The most records of one job: one write batch.
+/// The maximum number of records of one job: one write batch.
 const JOB_RECORDS_MAX: usize = 1024;
 /// A job ends with the record that reaches this, bytes.
 const JOB_BYTES_MAX: usize = 4 << 20;

@@ -18,7 +18,7 @@ use std::{
 pub(super) struct Pool {
     inner: Arc<Inner>,
     threads: Vec<JoinHandle<()>>,
-    /// The most jobs that run at one time: one per partition, and one per core.
+    /// The maximum number of jobs that run at one time: one per partition, and one per core.
     at_once: usize,
 }
 

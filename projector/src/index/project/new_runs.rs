@@ -6,8 +6,8 @@ use std::{collections::HashSet, hash::BuildHasher};
 
 /// The indices whose lookups it answers: a run without a row of its own has no row in any of them.
 const ANSWERED: [Index; 4] = [records::INDEX, tool_calls::INDEX, checkpoints::INDEX, effects::INDEX];
-/// The memory of a generation, bytes: this divided by the number of partitions, within the two bounds. A partition has two
-/// generations.
+/// The memory of a generation, bytes: the first number divided by the number of partitions, within the two bounds. A
+/// partition has two generations.
 const ALL_BYTES: usize = 16 << 20;
 const BYTES_MIN: usize = 64 << 10;
 const BYTES_MAX: usize = 2 << 20;
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_missing_for_sure_only_in_a_run_that_began_here_and_only_until_it_is_written() {
+    fn a_row_is_known_absent_only_in_a_run_that_began_here_and_until_it_is_written() {
         let mut new_runs = NewRuns::for_partitions(64);
         new_runs.add_run(run_key("a\0b").bytes());
         new_runs.add_key(record("a\0b", "1").bytes());
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_forgotten_with_all_that_is_known_of_it() {
+    fn a_run_is_forgotten_with_all_its_keys() {
         let mut new_runs = NewRuns::for_partitions(64);
         let before = record("old", "1");
         new_runs.add_run(run_key("old").bytes());
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn long_ids_of_runs_take_no_more_room() {
+    fn long_run_ids_use_no_more_memory() {
         let mut new_runs = NewRuns::for_partitions(1_000);
         let first = "x".repeat(1_000);
         new_runs.add_run(run_key(&first).bytes());

@@ -18,7 +18,7 @@ use runlog_schemas::{
 };
 use std::ops::ControlFlow;
 
-/// The most refused records of a run that [`has_fenced_claim`] reads, newest first.
+/// Maximum number of refused records of a run that [`has_fenced_claim`] reads, newest first.
 pub const FENCED_READ_MAX: usize = 4096;
 
 /// Whether the run's newest [`FENCED_READ_MAX`] refused records contain a fenced claim with this id. One seek, a step and a get for
@@ -50,8 +50,8 @@ pub fn kind_at<R: Rows>(rows: &R, run_id: RunId<&str>, offset: Offset) -> Result
     row.map(|row| Ok(super::envelope(&row.framed.0)?.kind)).transpose()
 }
 
-/// A page of this partition's anomalies, of one run or of all visible runs, in log order. One seek and a step each, and for
-/// one run also a get each.
+/// A page of this partition's anomalies, of one run or of all visible runs, in log order. Cost: one seek, and a step
+/// per anomaly; for one run also a get per anomaly.
 pub fn page<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,

@@ -21,17 +21,17 @@ use runlog_schemas::{
 };
 use std::ops::ControlFlow;
 
-/// The most invalid checkpoints that a search reads; each costs as much as a valid one.
+/// Maximum number of invalid checkpoints that a search reads. Each costs as much as a valid checkpoint.
 const INVALID_MAX: usize = 64;
 
-/// The latest valid checkpoint, and the missing content of later ones.
+/// The latest valid checkpoint, and the missing content of later checkpoints.
 #[derive(Debug, Default)]
 pub struct Latest {
     /// The checkpoint and its row.
     pub checkpoint: Option<(CheckpointRow, LoopCheckpoint)>,
     /// Missing content of later checkpoints.
     pub missing: Vec<MissingContent>,
-    /// Whether the search ended after 64 invalid ones: an older one may be valid.
+    /// Whether the search ended after 64 invalid checkpoints: an older checkpoint may be valid.
     pub gave_up: bool,
 }
 

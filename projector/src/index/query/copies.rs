@@ -31,9 +31,9 @@ use std::{
     ops::ControlFlow,
 };
 
-/// The most records of a source, including records that are not copied.
+/// The maximum number of records of a source, including records that are not copied.
 pub const RECORDS_MAX: u64 = 100_000;
-/// The most bytes of a source's copied records, with their content.
+/// The maximum number of bytes of a source's copied records, with their content.
 pub const BYTES_MAX: u64 = 256 << 20;
 
 /// A record that is copied.

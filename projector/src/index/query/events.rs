@@ -17,7 +17,7 @@ use runlog_schemas::{
 };
 use std::ops::ControlFlow;
 
-/// The most rows that one page reads, including rows that do not match.
+/// The maximum number of rows that one page reads, including rows that do not match.
 const LOOKED_AT_MAX: usize = 5_000;
 
 /// The filter: an event must match all of it.
@@ -121,8 +121,8 @@ pub fn page<R: Rows>(
     page_of(rows, filter, (cursor, Order::Asc), limit, &mut |_, (run_id, at, row)| event(place, run_id, at, &row))
 }
 
-/// Like [`page`]. `make` creates an item from a row's key and its record. In reverse log order the filter must name a run,
-/// so that there is only one list to scan.
+/// Like [`page`]. `make` creates an item from a row's key and its record. In reverse log order the filter must name a
+/// run, so that only one list is scanned.
 pub(super) fn page_of<R: Rows, T>(
     rows: &R,
     filter: &Filter,

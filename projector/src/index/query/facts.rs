@@ -31,7 +31,7 @@ use runlog_schemas::{
 };
 use std::{collections::HashMap, ops::ControlFlow};
 
-/// The most records that one page reads, including records that state no valid fact.
+/// The maximum number of records that one page reads, including records that state no valid fact.
 const LOOKED_AT_MAX: usize = 5_000;
 
 /// The query's parameters.
@@ -41,7 +41,7 @@ pub struct Query {
     pub at_millis: i64,
     /// Only facts of this family.
     pub family: Option<Family>,
-    /// The most facts of a page.
+    /// The maximum number of facts of a page.
     pub limit: usize,
     /// Log order, or its reverse.
     pub order: Order,
@@ -111,7 +111,7 @@ pub struct ValidFact {
 /// seek if it has other statements than a request and an end), or one seek for a turn or proposal. In addition a step per
 /// statement.
 ///
-/// A page may have fewer items than the limit, or none, and still return a cursor. The cursor survives writes.
+/// A page may have fewer items than the limit, or none, and still return a cursor. The cursor stays valid after writes.
 pub fn valid_at<R: Rows, T>(
     rows: &R,
     run_id: RunId<&str>,
@@ -223,7 +223,7 @@ fn latest<R: Rows>(
     Ok(latest)
 }
 
-/// All rows under a prefix whose keys end in offset and index: one seek, a step each.
+/// All rows under a prefix whose keys end in offset and index: one seek, and a step per row.
 fn each<R: Rows, T: runlog_schemas::datum::Datum>(
     rows: &R,
     prefix: &Key,

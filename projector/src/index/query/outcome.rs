@@ -39,8 +39,8 @@ pub fn get<R: Rows>(
     };
     let here: Option<AnomalyRow> = rows.get(&store::anomalies::key(offset, index))?;
     if let Some(row) = here.filter(|row| row.run_id == run_id) {
-        let found = (index, row);
-        return Ok(has_refused(rows, (offset, index), &found, record_id)?.then(|| refused(found)));
+        let refusal = (index, row);
+        return Ok(has_refused(rows, (offset, index), &refusal, record_id)?.then(|| refused(refusal)));
     }
     let seen = || match record_id {
         Some(record_id) => store::seen(run_id, record_id, |key| rows.get(key)),

@@ -32,17 +32,18 @@ pub struct Query {
     pub from_start: bool,
     /// Read evidence from the content store, and check that the run's content exists.
     pub content: bool,
-    /// The most completed calls and open objects of one page, in all.
+    /// Maximum number of completed calls and open objects of one page, counted together.
     pub limit: usize,
-    /// The most pending effects of one page.
+    /// Maximum number of pending effects of one page.
     pub pending: usize,
     /// The log's time, milliseconds since the Unix epoch. None as of a position: the state of effects is then unknown.
     pub now: Option<i64>,
 }
 
-/// The most contents that one page looks up in the content store.
+/// The maximum number of contents that one page looks up in the content store.
 pub const CONTENTS_MAX: usize = 256;
-/// The most pending effects in a server's page, independent of the limit, so that one page usually contains all of them.
+/// Maximum number of pending effects in a server's page, independent of the limit, so that one page usually contains
+/// all of them.
 pub const PENDING_MAX: usize = 1000;
 
 type Cursor = Option<Vec<u8>>;
@@ -238,8 +239,8 @@ impl<'a> PageState<'a> {
     }
 }
 
-/// Missing contents of a run, after `cursor`. Without checkpoints, because the latest was read and older ones are not
-/// needed, and without dropped content.
+/// Missing contents of a run, after `cursor`. Without checkpoints, because the latest was read and older checkpoints
+/// are not needed, and without dropped content.
 fn missing_content_of<R: Rows>(
     rows: &R,
     contents: &Contents,
@@ -294,7 +295,7 @@ fn unanswered_calls<R: Rows>(
         calls.extend(row.filter(|row| row.journal_seq <= covers).map(|row| (id, row)));
     }
     calls.sort_by_key(|(_, row)| (row.journal_seq, row.request_offset, row.request_index));
-    Ok(calls.into_iter().filter_map(|(id, row)| done(place, id, row)).collect())
+    Ok(calls.into_iter().filter_map(|(id, row)| completed_call(place, id, row)).collect())
 }
 
 fn completed_after<R: Rows>(
@@ -311,11 +312,11 @@ fn completed_after<R: Rows>(
     super::page(rows, &prefix, Some(&cursor), limit, |order, row| {
         let id: RecordId = store::decode(order, row)?;
         let call: Option<CallRow> = rows.get(&key(run_id, id.borrow()))?;
-        Ok(call.and_then(|call| done(place, &id, call)))
+        Ok(call.and_then(|call| completed_call(place, &id, call)))
     })
 }
 
-fn done(place: TopicPartition<'_>, id: &RecordId, row: CallRow) -> Option<Done> {
+fn completed_call(place: TopicPartition<'_>, id: &RecordId, row: CallRow) -> Option<Done> {
     (row.status != CallStatus::Pending).then(|| Done {
         tool_name: row.tool_name,
         fingerprint: row.fingerprint,

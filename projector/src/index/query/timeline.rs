@@ -24,7 +24,7 @@ use std::cell::Cell;
 /// the limit.
 pub const BYTES_MAX: u64 = 16 << 20;
 
-/// The part of a record that a line shows.
+/// The content that a line shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Show {
     /// All content masked.
@@ -66,7 +66,7 @@ impl Show {
 /// The query's parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Query<'k> {
-    /// The most records of a page.
+    /// The maximum number of records of a page.
     pub limit: usize,
     /// How records are shown.
     pub show: Showing<'k>,

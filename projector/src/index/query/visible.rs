@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_could_reach_neighbours_is_refused() {
+    fn a_pattern_that_could_match_other_runs_is_refused() {
         for text in ["acme*", "*acme", "a*b", "acme/**", "", "é*"] {
             assert!(text.parse::<RunPattern>().is_err(), "{text}");
         }
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_prefixes_to_scan_have_each_visible_run_once() {
+    fn the_prefixes_to_scan_contain_each_visible_run_once() {
         let visible = visible(&["b/*", "a/x/*", "a/*", "a/x", "c"]);
         assert_eq!(visible.prefixes(""), ["a/", "b/", "c"]);
         assert_eq!(visible.prefixes("a/x"), ["a/x"]);

@@ -1,5 +1,5 @@
-//! `contents`: the content store objects that a run's records name, in log order per run. A page is one seek and a step
-//! each. The index does not contain whether an object exists.
+//! `contents`: the content store objects that a run's records name, in log order per run. A page is one seek, and a
+//! step per row. The index does not contain whether an object exists.
 
 use super::{
     index::{Index, OFFSET, RECORD_INDEX, RUN, RowFamily},

@@ -1,4 +1,4 @@
-//! Rows in a RocksDB database, at the places that [`on_disk`](super::on_disk) defines.
+//! Rows in a RocksDB database, at the locations that [`on_disk`](super::on_disk) defines.
 //!
 //! All column families are flushed together (`atomic_flush`), so that the rows on disk are always of one commit.
 
@@ -30,7 +30,7 @@ mod scan;
 const ROW_BYTES: usize = 12;
 /// The longest row that a cached view returns, bytes: work on a longer row would occupy the thread for long.
 const CACHED_ROW_BYTES_MAX: usize = 64 << 10;
-/// The most rows that one cached snapshot reads. More reads take longer than a change of threads.
+/// The maximum number of rows that one cached snapshot reads. More reads take longer than a change of threads.
 pub(super) const CACHED_ROWS_MAX: usize = 256;
 /// Sorts after all possible remaining parts of a key.
 const END: [u8; 24] = [0xff; 24];
@@ -134,7 +134,7 @@ impl Database {
     /// are on disk first. The tables number runs from 0, so the database must have no rows of runs, and no progress.
     ///
     /// The tables of the default column family, which contain the progress, are added last. Without the progress the other
-    /// tables are invalid: the next write removes what an error or a crash left of them.
+    /// tables are invalid: the next write removes tables that an error or a crash left.
     pub(super) fn ingest(&self, files: TableFiles) -> Result<(), Error> {
         self.flush(true)?;
         let mut options = rocksdb::IngestExternalFileOptions::default();
@@ -142,12 +142,12 @@ impl Database {
         let mut next = self.numbers.next();
         let first = self.next_number(&mut next)?;
         assert!(first == 0, "tables can only be added to a store without runs, but {} has some", self.dir.display());
-        let TableFiles { runs, default, of_runs, of_events } = files;
+        let TableFiles { runs, default, run_tables, event_tables } = files;
         let _ingestion = self.ingestion.write().unwrap_or_else(PoisonError::into_inner);
         *next = None;
         for (cf, files) in [
-            (ColumnFamilyName::Runs, of_runs),
-            (ColumnFamilyName::Events, of_events),
+            (ColumnFamilyName::Runs, run_tables),
+            (ColumnFamilyName::Events, event_tables),
             (ColumnFamilyName::Default, default),
         ] {
             if !files.is_empty() {
@@ -319,7 +319,7 @@ impl Rows for Database {
 /// A database at one moment.
 pub struct DatabaseSnapshot<'a> {
     snapshot: rocksdb::Snapshot<'a>,
-    /// Also knows the numbers of runs that are younger than the snapshot; the snapshot has no rows of these runs.
+    /// Also contains the numbers of runs that are younger than the snapshot; the snapshot has no rows of these runs.
     database: &'a Database,
     /// The part of storage that reads may use.
     tier: ReadTier,

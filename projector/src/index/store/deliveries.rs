@@ -1,7 +1,8 @@
 //! `deliveries`: a run's delivered records that changed its rows and are not a single applied record. These are refused
 //! records, repeats that consumed a number or repeat a refusal, and batches. A run's rows depend only on these and on the
 //! applied records. They can therefore be folded again up to any offset ([`as_of`](crate::index::as_of)). A record applied
-//! alone has no row here; a batch is stored twice, whole and as its records. One seek, a step each.
+//! alone has no row here; a batch is stored twice, whole and as its records. A page is one seek, and a step per
+//! delivery.
 
 use super::{
     index::{Index, OFFSET, RUN, RowFamily},

@@ -1,6 +1,6 @@
-//! `effects`: side effects, pending and ended ones separately. All pending effects of the partition are one seek and a step
-//! each, independent of the number of runs. All ended effects take a seek for each run, even for a run without any.
-//! Contradicted effects have a list of their own: each takes a get of its ended row.
+//! `effects`: side effects; pending and ended effects have separate rows. All pending effects of the partition are one
+//! seek, and a step per effect, independent of the number of runs. All ended effects take a seek for each run, even for
+//! a run without any. Contradicted effects have a list of their own: each takes a get of its ended row.
 
 use super::{
     error::Error,
@@ -83,8 +83,8 @@ pub fn all_contradicted() -> Key {
     Key::new(INDEX, 2)
 }
 
-/// The most evidence stored per effect: this many first results of a record id, and as many others. Also the most stored
-/// results that contradict its end.
+/// Maximum evidence stored per effect: this number of first results of a record id, and the same number of other
+/// results. Also the maximum number of stored results that contradict its end.
 pub const EVIDENCE_MAX: usize = 16;
 
 /// Whether a result states that the effect happened.
@@ -108,7 +108,7 @@ pub struct EffectRow {
     pub kind: EffectKind,
     /// The tool; the kind of a contract's effect; empty for a delivery.
     pub tool_name: String,
-    /// The call's fingerprint; `None` for an effect that is not a Runlog tool call.
+    /// The call's fingerprint; `None` for an effect that is not a tool call of Runlog.
     pub fingerprint: Option<Fingerprint>,
     /// The number of the request among the requests with the fingerprint, from 1; 0 without a fingerprint.
     pub occurrence: u32,
@@ -163,7 +163,7 @@ pub struct EffectRow {
     pub given_up: bool,
     /// Results that arrived after it had ended and contradict its end, oldest first.
     pub contradicting: Vec<EvidenceRow>,
-    /// Number of results stored as contradicting, evicted ones included.
+    /// Number of results stored as contradicting, including evicted results.
     pub contradictions: u64,
 }
 datum!(EffectRow {
@@ -231,8 +231,8 @@ impl EffectRow {
         is_undecided.then_some(of_epoch)
     }
 
-    /// Stores a refused result, unless the same result (record id and content hash) is already stored; then returns none.
-    /// Otherwise returns the rows that are no longer stored.
+    /// Stores a refused result and returns the evicted rows. Returns `None` if the same result (record id and content
+    /// hash) is already stored.
     ///
     /// The first result of each record id is stored and counted separately, because decisions without a basis are judged by
     /// it.
@@ -323,8 +323,8 @@ fn evict(evidence: &mut Vec<EvidenceRow>, first: bool) -> Option<EvidenceRow> {
     if evidence.iter().filter(group).count() <= EVIDENCE_MAX {
         return None;
     }
-    let least = evidence.iter().position(|one| group(&one) && !happened(&one.status));
-    let oldest = || evidence.iter().position(|one| group(&one));
+    let least = evidence.iter().position(|piece| group(&piece) && !happened(&piece.status));
+    let oldest = || evidence.iter().position(|piece| group(&piece));
     Some(evidence.remove(least.or_else(oldest)?))
 }
 

@@ -31,7 +31,7 @@ pub const INDEX: Index = Index::new(
     ],
 );
 
-/// The most rows of a record for its related references; likewise for correlation entries and for tags.
+/// The maximum number of rows of a record for its related references. Correlation entries and tags have the same limit.
 pub const EACH_MAX: usize = 64;
 
 /// The longest text that is indexed, bytes.

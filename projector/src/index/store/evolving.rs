@@ -2,9 +2,9 @@
 //! recorded about one.
 //!
 //! ```text
-//!   0  open    run, key                  ──▶ its state            one seek, a step each: of a run, or of all runs
+//!   0  open    run, key                  ──▶ its state            one seek, a step per row: of a run, or of all runs
 //!   1  ended   run, key                  ──▶ its state            one get
-//!   2  facts   run, key, offset, index   ──▶ its statement        one seek, a step each: the state as of a position is
+//!   2  facts   run, key, offset, index   ──▶ its statement        one seek, a step per row: the state as of a position is
 //!                                                                 the last fact up to it
 //! ```
 

@@ -62,7 +62,7 @@ impl Horizons {
     pub fn add(&mut self, horizon: HorizonRow) {
         self.0.retain(|other| !horizon.covers(other));
         self.0.push(horizon);
-        self.0.sort_by(|one, other| (&one.family, one.offset).cmp(&(&other.family, other.offset)));
+        self.0.sort_by(|first, second| (&first.family, first.offset).cmp(&(&second.family, second.offset)));
     }
 
     /// Whether any content of records with a payload type is deleted.
@@ -109,7 +109,7 @@ mod tests {
             all.add(horizon(family, offset, until));
         }
         let rows: Vec<_> =
-            all.row().iter().map(|one| (one.family.as_str(), one.offset.get(), one.until_millis)).collect();
+            all.row().iter().map(|row| (row.family.as_str(), row.offset.get(), row.until_millis)).collect();
         assert_eq!(rows, [("a", 30, 50), ("a", 50, 20), ("b", 20, 90)]);
         let taken =
             |family: &str, offset: u32, logged: i64| all.dropped_by(family, offset.into(), logged).map(Offset::get);

@@ -1,5 +1,5 @@
-//! `recovery_markers`: the contract's recovery markers of a run, in log order. A page is one seek and a step each; a
-//! marker's content is one get more.
+//! `recovery_markers`: the contract's recovery markers of a run, in log order. A page is one seek, and a step per
+//! marker; a marker's content is one more get.
 
 use super::{
     index::{Index, OFFSET, RECORD_INDEX, RUN, RowFamily},

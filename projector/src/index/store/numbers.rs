@@ -10,9 +10,9 @@
 //! ```
 //!
 //! A run's number counts the runs in the order in which they got their first row in this database. Ids are long and mostly
-//! random. With them, every new table would overlap all older ones, so a larger index would need more compaction per row.
-//! Numbers are short and grow, so new tables overlap only the tables of runs that are being written. (A bulk build numbers
-//! its runs in the order of their ids, so later rows of these runs are spread over its tables.)
+//! random. With them, every new table would overlap all older tables, so a larger index would need more compaction per
+//! row. Numbers are short and grow, so new tables overlap only the tables of runs that are being written. (A bulk build
+//! numbers its runs in the order of their ids, so later rows of these runs are spread over its tables.)
 //!
 //! A run's number never changes, and belongs to one database. It is not part of an index, and differs in another database
 //! of the same log. Families that are often read across runs keep the id in their keys ([`KeyPart`]).
@@ -160,7 +160,7 @@ impl Numbers {
 
 type Map = HashMap<Box<[u8]>, u64, foldhash::fast::RandomState>;
 
-/// Numbers in memory: the ones used since about the last [`GENERATION_BYTES`] of others.
+/// Numbers in memory: a number stays until about [`GENERATION_BYTES`] of other numbers were used after it.
 #[derive(Debug, Default)]
 struct NumberCache {
     young: Map,

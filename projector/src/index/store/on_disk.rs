@@ -1,4 +1,4 @@
-//! The place of rows on disk: their column family and their key there.
+//! The location of rows on disk: their column family, and their key in it.
 //!
 //! ```text
 //!   key ─┬─ of a numbered family ──▶ runs      number | index, family | rest      (numbers)

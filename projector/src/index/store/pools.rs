@@ -1,5 +1,5 @@
 //! `pools`: the agent pools that a run is in (open) or has left (ended), by run; and the runs of a pool. A run's pools
-//! are one seek and a step each, and so are a pool's runs in this partition.
+//! are one seek, and a step per pool. A pool's runs in this partition are one seek, and a step per run.
 
 use super::{
     evolving::{self, ENDED, FACTS, OPEN},

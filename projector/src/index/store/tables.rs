@@ -1,7 +1,7 @@
 //! Writes rows to tables beside a store, to add them to it in one step.
 //!
 //! ```text
-//!   rows ─┬─ of a growing column family ─▶ tables, in their order ───────────┬─▶ Store::ingest: all or none
+//!   rows ─┬─ of a growing column family ─▶ tables, in order of arrival ──────┬─▶ Store::ingest: all or none
 //!         ├─ of another large family ──▶ tables of its own, in key order ────┤
 //!         └─ of a small one ──▶ memory ─▶ a table with its small neighbours ─┘
 //! ```
@@ -33,16 +33,16 @@ pub struct TableBytes {
     pub max: usize,
 }
 
-/// The most bytes of a number.
+/// The maximum length of an encoded number, bytes.
 const NUMBER_BYTES: usize = 9;
 
 /// The files of tables, by their [`ColumnFamilyName`](super::ColumnFamilyName).
 #[derive(Debug, Default)]
 pub struct TableFiles {
-    /// The number of runs with numbers.
+    /// The number of runs that have a number.
     pub(super) runs: u64,
-    pub(super) of_runs: Vec<PathBuf>,
-    pub(super) of_events: Vec<PathBuf>,
+    pub(super) run_tables: Vec<PathBuf>,
+    pub(super) event_tables: Vec<PathBuf>,
     pub(super) default: Vec<PathBuf>,
 }
 
@@ -70,8 +70,8 @@ pub struct Tables<'o> {
     /// Families by the two leading bytes of their keys.
     families: BTreeMap<[u8; 2], Family<'o>>,
     files: Vec<PathBuf>,
-    of_runs: Stream<'o>,
-    of_events: Stream<'o>,
+    run_tables: Stream<'o>,
+    event_tables: Stream<'o>,
     /// The run of the current rows, and its number.
     run: Option<(Vec<u8>, u64)>,
 }
@@ -100,15 +100,16 @@ enum Family<'o> {
         table: SstFileWriter<'o>,
         bytes: usize,
     },
-    /// A large family between two tables.
+    /// A large family whose last table is full.
     Rolled,
 }
 
 impl<'o> Tables<'o> {
     /// Starts without rows. The folder must be on the store's file system; otherwise adding the tables copies them.
     pub fn new(options: &'o TableOptions, folder: PathBuf, bytes: TableBytes) -> Self {
-        let (families, files, of_runs, of_events) = (BTreeMap::new(), Vec::new(), Stream::default(), Stream::default());
-        Self { options, folder, bytes, families, files, of_runs, of_events, run: None }
+        let (families, files, run_tables, event_tables) =
+            (BTreeMap::new(), Vec::new(), Stream::default(), Stream::default());
+        Self { options, folder, bytes, families, files, run_tables, event_tables, run: None }
     }
 
     /// Adds a row. Its key must be greater than every earlier key of its family, or of its run and family if it is stored
@@ -134,8 +135,8 @@ impl<'o> Tables<'o> {
     }
 
     fn put_in_order(&mut self, cf: ColumnFamilyName, key: &[u8], row: &[u8]) -> Result<(), Error> {
-        let Self { options, folder, bytes: TableBytes { max, .. }, of_runs, of_events, .. } = self;
-        let Stream { files, table: current } = if cf == ColumnFamilyName::Runs { of_runs } else { of_events };
+        let Self { options, folder, bytes: TableBytes { max, .. }, run_tables, event_tables, .. } = self;
+        let Stream { files, table: current } = if cf == ColumnFamilyName::Runs { run_tables } else { event_tables };
         if current.is_none() {
             *current = Some((create_table(options, &folder.join(cf.as_str()), files)?, 0));
         }
@@ -182,10 +183,11 @@ impl<'o> Tables<'o> {
         Ok(())
     }
 
-    /// Syncs and closes all tables, and returns their files. No two of them overlap, so RocksDB puts them on one level.
+    /// Syncs and closes all tables, and returns their files. The tables do not overlap, so RocksDB puts them on one
+    /// level.
     pub fn finish(mut self) -> Result<TableFiles, Error> {
         let failed = |source| Error::from_rocksdb(&self.folder, source);
-        for stream in [&mut self.of_runs, &mut self.of_events] {
+        for stream in [&mut self.run_tables, &mut self.event_tables] {
             if let Some((mut table, _)) = stream.table.take() {
                 table.finish().map_err(failed)?;
             }
@@ -213,9 +215,9 @@ impl<'o> Tables<'o> {
         if let Some(mut table) = small {
             table.finish().map_err(failed)?;
         }
-        let Self { files: default, of_runs, of_events, run, .. } = self;
+        let Self { files: default, run_tables, event_tables, run, .. } = self;
         let runs = run.map_or(0, |(_, last)| last + 1);
-        Ok(TableFiles { runs, of_runs: of_runs.files, of_events: of_events.files, default })
+        Ok(TableFiles { runs, run_tables: run_tables.files, event_tables: event_tables.files, default })
     }
 }
 
@@ -241,9 +243,9 @@ mod tests {
 
     type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
-    /// Rows of families of which [5, 0], [6, 2] and [9, 0] are large, and of three runs by their numbers.
-    fn written(options: &TableOptions, folder: PathBuf) -> (TableFiles, Rows) {
-        std::fs::create_dir_all(&folder).expect("there is room");
+    /// Writes tables: families of which [5, 0], [6, 2] and [9, 0] are large, and the numbered families of three runs.
+    fn write_tables(options: &TableOptions, folder: PathBuf) -> (TableFiles, Rows) {
+        std::fs::create_dir_all(&folder).expect("the disk has space");
         let mut tables = Tables::new(options, folder, TableBytes { min: 100, max: 300 });
         let mut rows = Rows::new();
         let mut put = |key: Vec<u8>, number| {
@@ -270,7 +272,7 @@ mod tests {
                 (0..20).for_each(|number| put([&family[..], &[run, 0, 1, number]].concat(), number));
             }
         }
-        (tables.finish().expect("there is room"), rows)
+        (tables.finish().expect("the disk has space"), rows)
     }
 
     fn rows_of(store: &Store) -> Rows {
@@ -290,14 +292,14 @@ mod tests {
     fn added_tables_are_in_the_store_after_a_crash_and_replace_its_rows() {
         let folder = tempfile::tempdir().expect("a folder");
         let budget = Budget::new(8 << 20);
-        let (files, mut rows) = written(&TableOptions::new(&budget), folder.path().join("tables"));
+        let (files, mut rows) = write_tables(&TableOptions::new(&budget), folder.path().join("tables"));
         let open = || Store::open(&folder.path().join("store"), &budget).expect("a store");
         let store = open();
         let before = [(&[5, 0, 7][..], Some(&b"replaced"[..])), (&[7, 0, 7], Some(b"kept"))];
-        store.commit(before.into_iter()).expect("there is room");
+        store.commit(before.into_iter()).expect("the disk has space");
         rows.insert(vec![7, 0, 7], b"kept".to_vec());
         let progress = (meta::progress(), meta::Progress::default().to_bytes());
-        store.commit(std::iter::once((progress.0.bytes(), Some(progress.1.as_slice())))).expect("there is room");
+        store.commit(std::iter::once((progress.0.bytes(), Some(progress.1.as_slice())))).expect("the disk has space");
         store.ingest(files).expect("tables can be added");
         drop(store);
         let store = open();
@@ -305,21 +307,21 @@ mod tests {
         for (key, row) in &rows {
             assert_eq!(store.row(key).expect("it can be read").as_ref(), Some(row), "{key:?}");
         }
-        // A run that comes later gets a number of its own.
+        // A later run gets a number of its own.
         let later: Vec<_> = [b"\x02\x00a\x00\x01z", b"\x02\x00d\x00\x01z"].map(|key| key.to_vec()).into();
-        store.commit(later.iter().map(|key| (key.as_slice(), Some(&b"later"[..])))).expect("there is room");
+        store.commit(later.iter().map(|key| (key.as_slice(), Some(&b"later"[..])))).expect("the disk has space");
         rows.extend(later.into_iter().map(|key| (key, b"later".to_vec())));
         assert_eq!(rows_of(&store), rows);
     }
 
     #[test]
-    fn tables_that_were_added_in_part_are_gone_after_a_crash() {
+    fn incompletely_added_tables_are_removed_after_a_crash() {
         let folder = tempfile::tempdir().expect("a folder");
         let budget = Budget::new(8 << 20);
         let open = || Store::open(&folder.path().join("store"), &budget).expect("a store");
         for _ in 0..2 {
-            let (files, _) = written(&TableOptions::new(&budget), folder.path().join("tables"));
-            assert!(files.of_runs.len() > 3 && files.of_events.len() > 3, "{files:?}");
+            let (files, _) = write_tables(&TableOptions::new(&budget), folder.path().join("tables"));
+            assert!(files.run_tables.len() > 3 && files.event_tables.len() > 3, "{files:?}");
             let store = open();
             store.ingest(TableFiles { default: Vec::new(), ..files }).expect("tables can be added");
             let (list, mut count) = (&[17, 4, b'd', 0, 1][..], 0);
@@ -328,7 +330,7 @@ mod tests {
                 Ok(ControlFlow::Continue(()))
             };
             store.scan(list, list, rocksdb::Direction::Forward, &mut visit).expect("it can be read");
-            assert_eq!(count, 30, "they are there");
+            assert_eq!(count, 30, "the rows are visible before the crash");
             drop(store);
             assert_eq!(rows_of(&open()), Rows::new());
         }
@@ -338,9 +340,10 @@ mod tests {
     fn no_two_tables_overlap() {
         let folder = tempfile::tempdir().expect("a folder");
         let options = TableOptions::new(&Budget::new(8 << 20));
-        let (TableFiles { of_runs, of_events, default, .. }, _) = written(&options, folder.path().join("tables"));
+        let (TableFiles { run_tables, event_tables, default, .. }, _) =
+            write_tables(&options, folder.path().join("tables"));
         assert!(default.len() > 7, "{default:?}");
-        for (name, files) in [("runs", of_runs), ("events", of_events), ("default", default)] {
+        for (name, files) in [("runs", run_tables), ("events", event_tables), ("default", default)] {
             let store = rocksdb::DB::open(&options.0, folder.path().join(name)).expect("a database");
             let mut ingest = rocksdb::IngestExternalFileOptions::default();
             // RocksDB numbers tables that overlap one another.

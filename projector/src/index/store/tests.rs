@@ -11,12 +11,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// So little that memtables become full by themselves.
+/// So little memory that RocksDB flushes full memtables itself.
 const BYTES: usize = 2 << 20;
 const COMMITS: u32 = 300;
 
 fn open(dir: &Path) -> Store {
-    Store::open(dir, &Budget::new(BYTES)).expect("there is room")
+    Store::open(dir, &Budget::new(BYTES)).expect("the disk has space")
 }
 
 /// The rows of a commit: a row of its own, and the offset after it.
@@ -43,7 +43,7 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, u64> {
 /// Copies a folder as `kill -9` would leave it now.
 fn killed(dir: &Path, to: &Path) {
     loop {
-        fs::create_dir_all(to).expect("there is room");
+        fs::create_dir_all(to).expect("the disk has space");
         let before = files(dir);
         let copied = before.keys().all(|path| fs::copy(path, to.join(path.file_name().unwrap_or_default())).is_ok());
         if copied && files(dir) == before {
@@ -71,9 +71,9 @@ fn a_crash_loses_only_the_last_commits() {
     let store = open(&folder.path().join("store"));
     let mut left = Vec::new();
     for number in 0..COMMITS {
-        store.commit(rows(&commit(number))).expect("there is room");
+        store.commit(rows(&commit(number))).expect("the disk has space");
         if number % 70 == 35 {
-            store.begin_flush().expect("there is room");
+            store.begin_flush().expect("the disk has space");
         }
         if number % 30 == 17 {
             let durable = store.durable().expect("it can be read");
@@ -87,11 +87,11 @@ fn a_crash_loses_only_the_last_commits() {
     left.dedup();
     assert!(left.len() > 3, "the last commits are lost, not all of them: {left:?}");
 
-    store.flush().expect("there is room");
+    store.flush().expect("the disk has space");
     assert_eq!(store.durable().expect("it can be read"), COMMITS.into());
     let copy = folder.path().join("flushed");
     killed(store.dir(), &copy);
-    assert_eq!(reached(&open(&copy)), COMMITS, "what was flushed is there");
+    assert_eq!(reached(&open(&copy)), COMMITS, "the flushed commits are on disk");
     drop(store);
     let reopened = open(&folder.path().join("store"));
     assert_eq!(reached(&reopened), COMMITS, "so it is after an orderly end");
@@ -111,12 +111,12 @@ fn the_write_ahead_log_of_an_older_version_is_read_and_no_longer_written() {
     {
         let mut options = rocksdb::Options::default();
         options.create_if_missing(true);
-        let older = rocksdb::DB::open(&options, &dir).expect("there is room");
-        older.put(meta::layout().bytes(), meta::LAYOUT.to_bytes()).expect("there is room");
+        let older = rocksdb::DB::open(&options, &dir).expect("the disk has space");
+        older.put(meta::layout().bytes(), meta::LAYOUT.to_bytes()).expect("the disk has space");
         for number in 0..COMMITS {
             let mut batch = rocksdb::WriteBatch::default();
             commit(number).iter().for_each(|(key, row)| batch.put(key, row));
-            older.write(batch).expect("there is room");
+            older.write(batch).expect("the disk has space");
         }
         killed(&dir, &copy);
         assert!(logged() > 0, "all of it is in the log");
@@ -124,36 +124,37 @@ fn the_write_ahead_log_of_an_older_version_is_read_and_no_longer_written() {
     let store = open(&copy);
     assert_eq!(store.durable().expect("it can be read"), COMMITS.into());
     assert_eq!(reached(&store), COMMITS);
-    store.commit(rows(&commit(0))).expect("there is room");
-    assert_eq!(logged(), 0, "the log is gone, and none is written");
+    store.commit(rows(&commit(0))).expect("the disk has space");
+    assert_eq!(logged(), 0, "the log is removed, and no new log is written");
 }
 
 #[test]
-fn a_folder_of_an_older_layout_stays_one_that_its_version_can_open() {
+fn a_folder_of_an_older_layout_can_still_be_opened_by_its_version() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut options = rocksdb::Options::default();
     options.create_if_missing(true);
     let progress = meta::Progress { next_offset: Offset::from(7_u32), last: None };
-    let older = rocksdb::DB::open(&options, folder.path()).expect("there is room");
-    older.put(meta::layout().bytes(), (meta::LAYOUT - 1).to_bytes()).expect("there is room");
-    older.put(meta::progress().bytes(), progress.to_bytes()).expect("there is room");
-    older.flush().expect("there is room");
+    let older = rocksdb::DB::open(&options, folder.path()).expect("the disk has space");
+    older.put(meta::layout().bytes(), (meta::LAYOUT - 1).to_bytes()).expect("the disk has space");
+    older.put(meta::progress().bytes(), progress.to_bytes()).expect("the disk has space");
+    older.flush().expect("the disk has space");
     drop(older);
-    let store = Store::open_any(folder.path(), &Budget::new(BYTES)).expect("any layout can be asked for its progress");
+    let store =
+        Store::open_any(folder.path(), &Budget::new(BYTES)).expect("the progress of a store of any layout can be read");
     assert_eq!(store.layout().expect("it can be read"), meta::LAYOUT - 1);
     assert_eq!(store.view().get(&meta::progress()).expect("it can be read"), Some(progress));
-    store.flush().expect("there is room");
+    store.flush().expect("the disk has space");
     drop(store);
     assert!(Store::open(folder.path(), &Budget::new(BYTES)).is_err());
     assert_eq!(rocksdb::DB::list_cf(&options, folder.path()).expect("a database"), ["default"]);
 }
 
 #[test]
-fn a_cached_view_gives_a_bounded_number_of_rows() {
+fn a_cached_view_returns_a_bounded_number_of_rows() {
     let folder = tempfile::tempdir().expect("a folder");
-    let store = Store::open(folder.path(), &Budget::new(BYTES)).expect("there is room");
+    let store = Store::open(folder.path(), &Budget::new(BYTES)).expect("the disk has space");
     let keys: Vec<_> = (0..=CACHED_ROWS_MAX).map(|number| [&[5, 0][..], &number.to_be_bytes()].concat()).collect();
-    store.commit(keys.iter().map(|key| (key.as_slice(), Some(&b"row"[..])))).expect("there is room");
+    store.commit(keys.iter().map(|key| (key.as_slice(), Some(&b"row"[..])))).expect("the disk has space");
     let view = store.cached_view().expect("no tables are added");
     for key in &keys[1..] {
         assert!(view.row(key).expect("it is in a memtable").is_some());
@@ -173,7 +174,7 @@ fn a_cached_view_gives_a_bounded_number_of_rows() {
 fn a_cached_view_never_reports_an_uncached_row_as_absent() {
     let folder = tempfile::tempdir().expect("a folder");
     // The cache can hold all rows.
-    let open = || Store::open(folder.path(), &Budget::new(32 * BYTES)).expect("there is room");
+    let open = || Store::open(folder.path(), &Budget::new(32 * BYTES)).expect("the disk has space");
     let large = vec![7; 4 << 10];
     // Far from the rows that opening reads: the progress, and the last run. Rows by a run's number, and others.
     let others: Vec<_> = (0..100_u8).map(|number| vec![5, 0, number]).collect();
@@ -181,9 +182,9 @@ fn a_cached_view_never_reports_an_uncached_row_as_absent() {
     let keys: Vec<_> = others.into_iter().chain(of_runs).collect();
     let store = open();
     let progress = meta::Progress { next_offset: Offset::from(1_u32), last: None }.to_bytes();
-    store.commit(std::iter::once((meta::progress().bytes(), Some(progress.as_slice())))).expect("there is room");
-    store.commit(keys.iter().map(|key| (key.as_slice(), Some(large.as_slice())))).expect("there is room");
-    store.flush().expect("there is room");
+    store.commit(std::iter::once((meta::progress().bytes(), Some(progress.as_slice())))).expect("the disk has space");
+    store.commit(keys.iter().map(|key| (key.as_slice(), Some(large.as_slice())))).expect("the disk has space");
+    store.flush().expect("the disk has space");
     drop(store);
     for key in [&[5, 0, 50][..], b"\x02\x00b\x00\x01\x05"] {
         let store = open();

@@ -1,6 +1,6 @@
 //! `write_backs`: staged operations that are neither committed nor rejected, by transaction and epoch (transactions count
-//! from 0 again in each epoch). A run's open operations are one seek and a step each, and so are the open operations of one
-//! transaction number in all epochs.
+//! from 0 again in each epoch). A run's open operations, or the open operations of one transaction number in all
+//! epochs, are one seek, and a step per operation.
 
 use super::{
     evolving::{self, ENDED, FACTS, OPEN},

@@ -197,8 +197,8 @@ proptest! {
         let equal = one.meaning() == other.meaning();
         let (first, second) = (canonical(&one), canonical(&other));
         prop_assert_eq!(first == second, equal, "{} and {}", first, second);
-        let of = |arguments: &str| Fingerprint::of_call("tool", arguments).unwrap();
-        prop_assert_eq!(of(&first) == of(&second), equal, "{} and {}", first, second);
+        let fingerprint = |arguments: &str| Fingerprint::of_call("tool", arguments).unwrap();
+        prop_assert_eq!(fingerprint(&first) == fingerprint(&second), equal, "{} and {}", first, second);
     }
 
     #[test]

@@ -62,9 +62,9 @@ impl Parser<'_> {
         let (variant, content) = form.open::<E>(raw)?;
         let Some(at) = variants.iter().position(|(name, _)| **name == *variant) else {
             // The content if it is separate from the name, otherwise the whole value.
-            let kept = if matches!(form, Form::Adjacent(..)) { content } else { raw };
+            let text = if matches!(form, Form::Adjacent(..)) { content } else { raw };
             put_long(0, self.out);
-            Unrecognized { variant, content: Json::parse(kept.get()).map_err(E::custom)? }.put(self.out);
+            Unrecognized { variant, content: Json::parse(text.get()).map_err(E::custom)? }.put(self.out);
             return Ok(());
         };
         put_long(at.cast_signed() as i64 + 1, self.out);

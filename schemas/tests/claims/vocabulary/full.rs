@@ -89,7 +89,8 @@ pub(crate) fn of_version(number: u16) -> Vec<(&'static str, JournalRecord)> {
     ]
 }
 
-/// The records of a payload type, made from the schema: one for each variant, the later ones in a plain envelope.
+/// The records of a payload type, made from the schema: one for each variant. Records after the first have a plain
+/// envelope.
 fn of_schema(index: usize, tag: &str) -> Vec<(String, JournalRecord)> {
     if tag == "batch" {
         let records = payloads().into_iter().take(3).map(plain).collect();

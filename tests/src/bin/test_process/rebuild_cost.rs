@@ -2,7 +2,8 @@
 //!
 //! Makes a journal of RECORDS records in DIR if there is none: a third each of turns, requests and results of 500 bytes of
 //! words. 200 runs are written at a time, with OF_A_RUN (300) records each; run ids are UUIDs. `live` and `bulk` delete
-//! and rebuild the indices, `verify` compares the present ones. Prints CPU and resident memory of this process.
+//! and rebuild the indices, `verify` compares the present indices with the log. Prints CPU and resident memory of this
+//! process.
 
 use anyhow::{Context, ensure};
 use runlog_log::{
@@ -96,7 +97,7 @@ fn cpu_seconds() -> anyhow::Result<f64> {
     Ok((ticks(11)? + ticks(12)?) / 100.0)
 }
 
-/// The most resident memory that this process had, MiB.
+/// The peak resident memory of this process, MiB.
 fn peak_mib() -> anyhow::Result<f64> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("VmHWM")?;

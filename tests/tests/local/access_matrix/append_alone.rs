@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const RUN: &str = "acme/1";
 const RECORDS: &str = "/v1/runs/acme%2F1/records";
 
-/// A writer that speaks HTTP by itself: its token, and its id and epoch.
+/// A writer over plain HTTP: its token, its id and its epoch.
 struct Writer<'a> {
     site: &'a Site,
     token: String,
@@ -46,7 +46,7 @@ impl<'a> Writer<'a> {
         assert_eq!(self.append(id, &payload).await, "applied");
     }
 
-    /// The decision in its own name that an effect did not happen.
+    /// The writer's own decision that an effect did not happen.
     fn not_done(&self, id: &str, effect: &str) -> Value {
         let payload = json!({ "type": "effect_resolution", "request_record_id": effect, "decision": "not_done",
             "who": "boss@acme", "why": "it never started" });
@@ -250,25 +250,26 @@ async fn append_alone_approves_nothing() {
 pub(super) const LOST: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
 /// A handle whose token may not resolve, and a proxy through which it appends and recovers.
-async fn opened(site: &Site) -> (Run, HttpProxy) {
+async fn open_without_resolve(site: &Site) -> (Run, HttpProxy) {
     let proxy = HttpProxy::start(&format!("http://{}", site.address), "/reco").unwrap();
     let config = Config::new(Journal::parse(&proxy.url, None).unwrap(), "agent");
     let config = Config { token: Some(Token::new(&token_of(AGENT).1).unwrap()), ..config };
     (Runlog::connect(config).await.unwrap().open(RUN).await.unwrap(), proxy)
 }
 
-/// The same after an intent that is in the log, without the handle knowing that; and the recovery before it.
+/// The same handle after an intent that is in the log, whose answer was lost. Also returns the recovery before the
+/// intent.
 async fn handle_without_an_answer(site: &Site) -> (Run, HttpProxy, String) {
-    let ((run, proxy), (_, token)) = (opened(site).await, token_of(AGENT));
+    let ((run, proxy), (_, token)) = (open_without_resolve(site).await, token_of(AGENT));
     let before = site.ask("get", "/v1/runs/acme%2F1/recovery?full=true", Some(&token), None).await.body;
     proxy.answer_next(LOST, true);
     let error = run.tool("pay", &1).once(async |_| panic!("it runs")).await.unwrap_err();
     assert_eq!((error.kind(), error.action()), (ErrorKind::Unavailable, Action::Reopen), "{error}");
-    (run, proxy, found(&before))
+    (run, proxy, json_response(&before))
 }
 
 /// A response with this JSON.
-pub(super) fn found(body: &str) -> String {
+pub(super) fn json_response(body: &str) -> String {
     format!(
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
         body.len()
@@ -318,13 +319,13 @@ async fn reopen_leaves_a_call_pending_if_the_server_refuses_its_decision() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_the_server_always_refuses_fails_reopen_once() {
     let site = Site::start(&entries()).await;
-    let (run, proxy) = opened(&site).await;
+    let (run, proxy) = open_without_resolve(&site).await;
     let approved = json!({ "type": "approval", "record_type": "responded", "record": { "request_id": "a",
         "decision": { "decision": "approved", "actor_ref": { "kind": "host", "id": "boss", "trust": "host_provided",
             "privacy": "internal" } } } });
     let approved = serde_json::value::to_raw_value(&approved).unwrap();
     let record = run.draft(Payload::from_json(&approved).unwrap()).unwrap();
-    // It never arrives, and the handle does not learn that.
+    // The record never reaches the log, and the handle does not learn that.
     proxy.answer_next(LOST, false);
     assert_eq!(run.record(record).await.unwrap_err().action(), Action::Reopen);
     let error = run.reopen().await.unwrap_err();

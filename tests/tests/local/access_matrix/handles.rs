@@ -186,7 +186,7 @@ async fn a_rust_handle_that_reopens_decides_about_a_call_of_its_earlier_claim() 
     proxy.answer_next(append_alone::LOST, true);
     run.tool("pay", &1).once(async |_| panic!("it runs")).await.unwrap_err();
     // As if the intent had arrived only after the handle had queried the pending calls: its epoch is over then.
-    proxy.answer_next(&append_alone::found(&before), false);
+    proxy.answer_next(&append_alone::json_response(&before), false);
     let reopened = run.reopen().await.unwrap();
     assert_eq!((reopened.landed, reopened.not_done), (1, 1));
     let answer = run.tool("pay", &1).once(async |_| Ok(Json::from(json!("paid")))).await.unwrap();

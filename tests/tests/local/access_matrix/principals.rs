@@ -71,7 +71,7 @@ async fn approvals(site: &Site, token: &str) -> Vec<(Value, Value, Value)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_approval_has_the_principal_that_gave_it_and_stays_a_repeat_under_another_one() {
+async fn an_approval_has_the_principal_that_gave_it_and_stays_a_repeat_under_another_principal() {
     let site = Site::start_of_version_3(&entries()).await;
     let file = TokenFile { receipt_key: Some("1".repeat(64)), ..TokenFile::read(&site.tokens()).unwrap() };
     file.write(&site.tokens()).unwrap();
@@ -103,7 +103,7 @@ async fn an_approval_has_the_principal_that_gave_it_and_stays_a_repeat_under_ano
     }
     let of = |id: &str, verified: bool| (json!(id), json!("approver"), json!(verified));
     assert_eq!(approvals(&site, &everything).await, [of("one", true), of("two", true)]);
-    // A record that was written past the server has the proof of another one.
+    // A record that was appended past the server has the proof of another record.
     let shown = site.ask("get", &format!("{path}?whole=true&limit=1000"), Some(&everything), None).await.json();
     let one = shown["records"].as_array().unwrap().iter().find(|line| line["record_id"] == "one").unwrap();
     let mut stolen = record("stolen", "approved");

@@ -83,7 +83,7 @@ async fn one_principals_streams_leave_capacity_for_others() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(WAIT, freed).await.expect("a stream that ended frees its place");
+    tokio::time::timeout(WAIT, freed).await.expect("a stream that ended frees its slot");
 
     let (mut all, everything) = (Vec::new(), token_of(9).1);
     for token in [&agent, &everything] {
@@ -106,6 +106,6 @@ async fn one_principals_streams_leave_capacity_for_others() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(WAIT, filled).await.expect("the principal has no more room");
+    tokio::time::timeout(WAIT, filled).await.expect("the principal has no free slot");
     assert_eq!(site.ask("get", "/v1/journal", Some(&desk), None).await.status, 200, "another has");
 }

@@ -43,7 +43,7 @@ def _checkpoints(settings: config.Config, prefix: str, thread: str, last: int) -
                 yield _shown(each)
             return
         except errors.Forbidden as error:
-            # A list begins with a query that needs the scope. So nothing is printed yet.
+            # A list begins with a query that needs the scope, so the error precedes all output.
             with closing(SyncHttp(settings)) as http:
                 found = SyncDriver(http).drive(masked_checkpoints(Api(settings), prefix + thread, last))
             if found is None:
@@ -75,7 +75,7 @@ def main() -> int:
         print(f"error ({error.kind}): {error}", file=sys.stderr)
         return 1
     if not found:
-        of_saver = f"is {options.prefix!r} the prefix of its saver? --prefix names another one"
+        of_saver = f"is {options.prefix!r} the prefix of its saver? --prefix names another prefix"
         print(f"error (not_found): run {options.prefix}{options.thread} has no checkpoint; {of_saver}", file=sys.stderr)
     return 0 if found else 1
 

@@ -1,7 +1,7 @@
 """The index of a thread: the newest checkpoint of each namespace. The state of each loop checkpoint carries it.
 
-The newest checkpoint is the last applied checkpoint, even if another one has a higher id: an id contains the time of the
-machine that made it.
+The newest checkpoint is the last applied checkpoint, even if another checkpoint has a higher id: an id contains the
+time of the machine that made it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Index:
     prefix: str | None = None
     """The prefix of the saver that wrote the thread; `None` if an older version wrote it."""
     removed: bool = False
-    """Whether the latest loop checkpoint has no content any more. The thread reads as one without checkpoints."""
+    """Whether the content of the latest loop checkpoint was removed. The thread then has no checkpoints."""
 
     @staticmethod
     def of(checkpoint: Object | None) -> Index:
@@ -106,7 +106,7 @@ class ForeignThread(Conflict, action=Action.FIX_THE_INPUT):
 
 
 class RemovedContent(MissingContent):
-    """A checkpoint's content, or a message's in it, was removed on purpose. It need not be restored."""
+    """The content of a checkpoint, or of a message in it, was removed on purpose. It need not be restored."""
 
 
 @dataclass(frozen=True, slots=True)

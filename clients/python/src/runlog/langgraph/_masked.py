@@ -10,8 +10,8 @@ PAGE = 100
 
 
 def masked_checkpoints(api: Api, run_id: str, last: int) -> Steps[list[Object] | None]:
-    """Reads the last complete checkpoints, newest first; also deleted ones, since only a content names them. `None` if the server
-    lacks the feature `order`."""
+    """Reads the last complete checkpoints, newest first. Includes deleted checkpoints, since only the masked content
+    shows that they are deleted. `None` if the server lacks the feature `order`."""
     if "order" not in (yield from api.features()):
         return None
     found, loops, writes = list[Object](), dict[int, Object](), 0

@@ -1,6 +1,6 @@
 """The index of metadata: correlation entries by which the server finds the threads with a value.
 
-    put ─▶ lg.indexed   the first checkpoint of a thread, whose later ones have entries too
+    put ─▶ lg.indexed   the first checkpoint of a thread whose later checkpoints have entries too
         ─▶ lg.metadata  a value that this object has not written yet
     list(None, filter) ─▶ the threads with the entries of the filter, and the threads without `lg.indexed`
 

@@ -237,7 +237,7 @@ def _numbered(key: bytes, counts: dict[bytes, int]) -> bytes:
 def values_of(
     serde: SerializerProtocol, pieces: Sequence[Any], layout: Any, versions: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Known | None]:
-    """Joins the pieces to the values of the channels. If the serializer encrypts, returns also what is known of them."""
+    """Joins the pieces to the values of the channels. If the serializer encrypts, also returns the known pieces."""
     form, values, at = Form(serde), dict[str, Any](), 0
     channels, counts = dict[str, Channel](), dict[bytes, int]()
     for name, is_list, count in layout:

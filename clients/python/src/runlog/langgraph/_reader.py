@@ -23,12 +23,13 @@ class Reader:
     def __init__(self, api: Api, prefix: str, thread_id: str) -> None:
         self.api, self.prefix, self.run_id = api, prefix, prefix + thread_id
         self._warned_at: int | None = None
-        """The number of the next checkpoint when this object last warned that the thread's content was removed."""
+        """The run's `next_checkpoint_seq` at the last warning about removed content."""
         self._warned_of_records = False
 
     def head(self, *, full: bool = False, lost: bool = False) -> Steps[Head | None]:
         """Reads the run and its index from one state of the log; with `full`, also the messages of the latest loop
-        checkpoint. Raises `MissingContent` if that is lost, unless `lost`, and `ForeignThread`."""
+        checkpoint. Raises `MissingContent` if the checkpoint's content is lost and `lost` is false, and `ForeignThread`
+        for another saver's thread."""
         found = yield from self.api.resume_point(self.run_id, full=full)
         if found is None:
             return None
@@ -39,8 +40,8 @@ class Reader:
         )  # fmt: skip
 
     def index_of(self, recovery: Object, *, lost: bool = False) -> Steps[Index]:
-        """The index in the latest loop checkpoint. Without its content a thread reads as one without checkpoints: of
-        another incarnation, with a warning."""
+        """The index in the latest loop checkpoint. If retention removed its content, warns, and returns the empty index
+        of a new incarnation."""
         checkpoint: Object | None = recovery["checkpoint"]
         if (checkpoint["checkpoint_seq"] if checkpoint else 0) >= recovery["next_checkpoint_seq"] - 1:
             index = Index.of(checkpoint)
@@ -56,14 +57,15 @@ class Reader:
         if self._warned_at != recovery["next_checkpoint_seq"]:
             self._warned_at = recovery["next_checkpoint_seq"]
             LOG.warning(
-                "the latest checkpoint of run %s, or a message in it, was removed, as by `runlog retention`: the thread reads as "
-                "one without checkpoints, and its next checkpoint begins it again",
+                "the latest checkpoint of run %s, or a message in it, was removed, as by `runlog retention`: the thread has no "
+                "checkpoints now, and its next checkpoint starts it anew",
                 self.run_id,
             )
         return Index((yield from self._last_incarnation()) + 1, removed=True)
 
     def _last_incarnation(self) -> Steps[int]:
-        """The thread's newest incarnation with a record: their correlation entries stay if their content was removed."""
+        """The thread's newest incarnation with a record. Records keep their correlation entries when their content is
+        removed."""
         low, high = 0, 1
         while (yield from self._has_incarnation(high)):
             low, high = high, 2 * high
@@ -77,7 +79,8 @@ class Reader:
         return bool(lines)
 
     def markers(self, incarnation: int, correlation: tuple[str, str]) -> Steps[list[Marker]]:
-        """Reads the checkpoints with a correlation entry, without deleted ones, in the order of their writes."""
+        """Reads the checkpoints with a correlation entry, without deleted checkpoints, in the order in which they were
+        written."""
         lines = yield from self.api.records(self.run_id, correlation)
         found = list(self._markers_in(reversed(lines), incarnation, set()))
         return found[::-1]
@@ -85,8 +88,9 @@ class Reader:
     def newest_markers(
         self, incarnation: int, ns: str | None, cursor: str | None, limit: int, seen: set[tuple[str, str]]
     ) -> Steps[tuple[list[Marker], str | None]]:
-        """Reads a page of the checkpoints of a namespace or a thread, without deleted ones, last write first, and the
-        next page's cursor. `seen` has the keys of earlier pages. A server without the feature `order` returns all."""
+        """Reads a page of the checkpoints of a namespace or a thread, without deleted checkpoints, last written first,
+        and the next page's cursor. `seen` has the keys of earlier pages. A server without the feature `order` returns
+        all."""
         entry = thread_entry(incarnation) if ns is None else namespace_entry(incarnation, ns)
         if "order" in (yield from self.api.features()):
             lines, following = yield from self.api.records_page(self.run_id, entry, cursor, limit, "desc")
@@ -121,7 +125,7 @@ class Reader:
         return self.markers(incarnation, thread_entry(incarnation))
 
     def find(self, index: Index, ns: str, checkpoint_id: str | None) -> Steps[Marker | None]:
-        """Finds a checkpoint by its id, or the newest one of a namespace."""
+        """Finds a checkpoint by its id, or the newest checkpoint of a namespace."""
         if checkpoint_id is not None:
             entry = ("lg.checkpoint", digest(index.incarnation, ns, checkpoint_id))
             found = yield from self.markers(index.incarnation, entry)
@@ -141,8 +145,8 @@ class Reader:
                 return None
 
     def load(self, marker: Marker, latest: Object | None = None) -> Steps[Object | None]:
-        """Reads the loop checkpoint of a checkpoint; uses `latest` if it has the right id. `None` if it never
-        arrived."""
+        """Reads the loop checkpoint that contains a LangGraph checkpoint; uses `latest` if it has the right id. `None`
+        if it is not in the journal."""
         if latest is not None and latest["checkpoint_id"] == marker.loop:
             return latest
         if "checkpoints" in (yield from self.api.features()):
@@ -169,7 +173,9 @@ class Reader:
             what = f"record {line['record_id']} of run {self.run_id} cannot be read"
             if "dropped" in (line.get("payload") or ()):
                 if not self._warned_of_records:
-                    LOG.warning("%s: `runlog retention` removed its content. Others are not reported", what)
+                    LOG.warning(
+                        "%s: `runlog retention` removed its content. Further removed records are not reported", what
+                    )
                     self._warned_of_records = True
                 return None
             raise MissingContent(f"{what}: its content is lost", run_id=self.run_id, record_id=line["record_id"])

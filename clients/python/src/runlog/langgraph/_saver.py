@@ -40,7 +40,7 @@ from ._types import types_of_graph
 
 T = TypeVar("T")
 PREFIX = "langgraph/"
-"""The prefix of threads, unless the program names another one."""
+"""The prefix of threads, unless the program names another prefix."""
 
 
 class FairLock:
@@ -67,7 +67,7 @@ class FairLock:
             return False
 
     def release(self) -> None:
-        """Hands the lock to the thread that waits longest."""
+        """Releases the lock to the thread that has waited longest."""
         with self._guard:
             if self._waiting:
                 self._waiting.popleft().set()

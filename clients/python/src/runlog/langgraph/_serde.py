@@ -103,7 +103,7 @@ class StrictSerializer(SerializerProtocol):
         decoder = _Decoder(self._types)
         again = decoder.decode(data)
         if decoder.was_lenient and again != obj:
-            raise Invalid(f"a value of the type {_named(type(obj))} does not come back as it is")
+            raise Invalid(f"a value of the type {_named(type(obj))} is not read back unchanged")
         if (type(obj).__module__, type(obj).__name__) in self._types and type(again) is not type(obj):
             raise Invalid(f"{_named(type(obj))} is not the type with its name on the list, {_named(type(again))}")
 
@@ -320,7 +320,7 @@ def _build(code: int, kind: Any, content: Any, method: list[Any]) -> Any:
 
 
 def _of_kind(content: Any, kinds: type[Any] | tuple[type[Any], ...]) -> Any:
-    """The content if it is plain data. A value with a loop of its own, as a network of addresses, might not end."""
+    """The content if it is plain data. An iterable value, such as a network of addresses, might not end."""
     if not isinstance(content, kinds):
         raise Invalid(f"its content is of the type {type(content).__name__}")
     return content
@@ -380,7 +380,8 @@ def strict(serde: SerializerProtocol | None, allow: Iterable[Allowed] | None) ->
     """The serializer that a user gave, with LangGraph's default replaced by `StrictSerializer`, also inside of an
     `EncryptedSerializer`. A serializer of the user's own stays as it is.
 
-    Errors: `Usage` for a serializer of LangGraph's that reads any type or pickle, and for `allow` with an own one."""
+    Errors: `Usage` for a serializer of LangGraph's that reads any type or pickle, and for `allow` with a serializer of
+    the user's own."""
     if serde is None:
         return StrictSerializer(allow)
     if isinstance(serde, StrictSerializer):

@@ -76,7 +76,8 @@ def put(
     metadata: CheckpointMetadata,
     new_versions: ChannelVersions,
 ) -> Steps[RunnableConfig]:
-    """Puts a checkpoint. Raises `Conflict` for an id below its parent's: readers of ids would take it for the older one."""
+    """Puts a checkpoint. Raises `Conflict` for an id below its parent's: readers that compare ids would consider it the
+    older checkpoint."""
     target, checkpoint_id = Target.of(config), checkpoint["id"]
     refused = thread.refused.get((target.ns, target.checkpoint_id))
     if refused is None and target.checkpoint_id is not None and checkpoint_id < target.checkpoint_id:
@@ -156,7 +157,7 @@ def put_writes(
 
 
 def get(thread: Thread, serde: SerializerProtocol, config: RunnableConfig) -> Steps[CheckpointTuple | None]:
-    """The checkpoint that a config names, or the newest one of its namespace."""
+    """The checkpoint that a config names, or the newest checkpoint of its namespace."""
     target = Target.of(config)
     yield from thread.settle()
     head = yield from thread.head(full=target.checkpoint_id is None)
@@ -344,7 +345,7 @@ def delete(thread: Thread) -> Steps[None]:
 
 
 def delete_where(thread: Thread, serde: SerializerProtocol, run_ids: Sequence[str] | None) -> Steps[None]:
-    """Deletes the checkpoints of LangGraph runs; without run ids all but the newest one of each namespace."""
+    """Deletes the checkpoints of LangGraph runs; without run ids all but the newest checkpoint of each namespace."""
     yield from thread.acquire()
     try:
         head = yield from thread.head()
@@ -365,7 +366,7 @@ def delete_where(thread: Thread, serde: SerializerProtocol, run_ids: Sequence[st
 
 
 def copy(source: Thread, target: Thread) -> Steps[None]:
-    """Copies all checkpoints and writes of a thread, in their order, into another one."""
+    """Copies all checkpoints and writes of a thread, in their order, into another thread."""
     head = yield from source.head()
     if head is None:
         return

@@ -43,7 +43,7 @@ DELETE_MAX = 1000
 AS_READ = ", to continue the thread as it read it"
 """The purpose in a claim whose writer gives up, without a record, if another writer's record came before the claim."""
 REGAINS_MAX = 16
-"""The most times that one write takes its thread back."""
+"""The maximum number of times that one write takes its thread back."""
 
 T = TypeVar("T")
 
@@ -89,7 +89,8 @@ class Thread(Reader):
     # Reading
 
     def head(self, *, full: bool = False, lost: bool = False) -> Steps[Head | None]:
-        """As `Reader.head`. If the latest loop checkpoint has no content any more, the next one gets no base."""
+        """As `Reader.head`. If the content of the latest loop checkpoint was removed, the next checkpoint gets no
+        base."""
         head = yield from super().head(full=full, lost=lost)
         if head is not None and head.index.removed and self.writer is not None:
             self.writer.numbers_unsure = True
@@ -147,7 +148,8 @@ class Thread(Reader):
         return Fenced(message, run_id=self.run_id)
 
     def has_no_writes(self, head: Head, key: Key) -> bool:
-        """Whether this object put the checkpoint under its claim, and no writes since, so that none need be read."""
+        """Whether this object put the checkpoint under its claim, and put no writes since. Then no writes need to be
+        read."""
         writer, (ns, checkpoint_id) = self.writer, key
         return (
             writer is not None
@@ -156,7 +158,7 @@ class Thread(Reader):
         )
 
     def warn_of_removed(self, error: RemovedContent) -> None:
-        """Warns, and lets the next checkpoint have the latest one as its base."""
+        """Warns, and lets the next checkpoint have the latest checkpoint as its base."""
         LOG.warning("%s", error.message)
         if self.writer is not None:
             self.writer.numbers_unsure = True
@@ -175,7 +177,8 @@ class Thread(Reader):
     # Writing
 
     def write(self, parent: Key, once: Callable[[Writer], Steps[T]], *, for_writes: bool = False) -> Steps[T]:
-        """Writes under this object's claim; again if a claim came in between that no worker uses. The lock is held."""
+        """Writes under this object's claim. Writes again if a claim came in between whose worker gave up. The lock is
+        held."""
         for left in reversed(range(REGAINS_MAX)):
             writer = yield from self.ready(parent, for_writes=for_writes)
             try:
@@ -210,8 +213,8 @@ class Thread(Reader):
         """Returns this object's claim. Claims now if it has none, or if its claim was lost and `parent` was read since. A loop puts
         writes (`for_writes`) while the checkpoint that they belong to is still being put: the last read of the namespace counts.
 
-        A loop that another one supersedes gets `Fenced`, and claims nothing: the other one continues. `None` as parent takes
-        the run over in any case, also if its content is `lost`. The lock is held."""
+        A loop that another loop supersedes gets `Fenced`, and claims nothing: the other loop continues. `None` as
+        parent takes the run over in any case, also if its content is `lost`. The lock is held."""
         writer = self.writer
         if writer is not None and writer.over is None:
             yield from self._settle(writer)
@@ -236,7 +239,7 @@ class Thread(Reader):
                 yield from self._append_claim(claiming, parent, head)
             except Fenced:
                 if regains:
-                    # Another claim or record came first. Is it of a worker that gives up?
+                    # Another claim or record came first. Checks whether its worker gives up.
                     return (yield from self.ready(parent, for_writes=for_writes))
                 if parent is not None:
                     self._refused_claims.add(parent)
@@ -246,7 +249,7 @@ class Thread(Reader):
         self.writer, claimed.numbers_unsure = claimed, True
         if not regains:
             self._written.clear()
-        # It wrote the last checkpoints.
+        # This object wrote the last checkpoints.
         self._written.update((ns, str(checkpoint_id)) for ns, checkpoint_id in self._stale if regains)
         self._stale.clear()
         self._without_writes.clear()
@@ -302,7 +305,7 @@ class Thread(Reader):
             pass  # a refused record has no effect, and its caller got an error
 
     def _check_read(self, parent: Key, head: Head, *, for_writes: bool) -> None:
-        """Raises `Fenced` for a loop that another one supersedes."""
+        """Raises `Fenced` for a loop that another loop supersedes."""
         if parent in self._refused_claims:
             # The loop that read it ends. Its other writes must not fence the worker that continues.
             raise self._fenced()
@@ -327,7 +330,7 @@ class Thread(Reader):
             self._supersede(writer)
             raise self._fenced() from error
         index = yield from self.index_of(found, lost=lost)
-        # A checkpoint without content is no base: the next one is written whole.
+        # A checkpoint without content is no base: the next checkpoint is written whole.
         self.lists = OrderedDict([("", MessageList.of(None if index.removed else found["checkpoint"]))])
         self.index = replace(index, prefix=self.prefix, removed=False)
 

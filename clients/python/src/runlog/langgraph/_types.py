@@ -110,7 +110,7 @@ def _own_annotations(kind: type[Any]) -> Mapping[str, Any]:
 
 
 def _resolved(hint: Any, names: Mapping[str, Any], local: Mapping[str, Any]) -> Any:
-    """An annotation, also if it is the text of one. None if it has a name that is not there."""
+    """An annotation, also if it is the text of one. `None` if it has an undefined name."""
     if not isinstance(hint, str):
         return hint
     try:

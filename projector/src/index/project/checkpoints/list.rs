@@ -1,8 +1,8 @@
 //! Builds a list from parts of another list and from new messages. Shares the pages that do not change.
 //!
 //! Every page has from [`PAGE_RANGES`] / 2 to [`PAGE_RANGES`] ranges. A list of n ranges thus has at most 2n /
-//! [`PAGE_RANGES`] pages, and an edit makes at most two or three new ones. The last ranges are in the list itself, so a run
-//! that only appends makes no page.
+//! [`PAGE_RANGES`] pages, and an edit makes at most two or three new pages. The last ranges are in the list itself, so
+//! a run that only appends makes no page.
 
 use crate::index::{
     project::changes::Changes,
@@ -13,7 +13,7 @@ use crate::index::{
 };
 use runlog_schemas::id::RunId;
 
-/// The most ranges of a page.
+/// The maximum number of ranges of a page.
 pub(super) const PAGE_RANGES: usize = 128;
 
 /// A part of a list: a whole page, or consecutive messages of the array.

@@ -212,18 +212,18 @@ impl Database {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Scans rows of one run, by its number. `of` must be the parts of the span's prefix.
+    /// Scans rows of one run, by its number. `parts` must be the parts of the span's prefix.
     fn scan_run(
         &self,
         rows: &mut DBRawIterator<'_>,
-        (of, number): (Parts<'_>, u64),
+        (parts, number): (Parts<'_>, u64),
         Span { start, direction, .. }: Span<'_>,
         visit: &mut Visit<'_>,
     ) -> Result<ControlFlow<()>, Error> {
-        let mut key = [of.head, of.run].concat();
+        let mut key = [parts.head, parts.run].concat();
         let (run_end, mut prefix) = (key.len(), Vec::new());
-        numbers::put_key(of, number, &mut prefix);
-        let prefix_end = prefix.len() - of.rest.len();
+        numbers::put_key(parts, number, &mut prefix);
+        let prefix_end = prefix.len() - parts.rest.len();
         // A start outside the family's keys is before or after all of them.
         let from = match (start.strip_prefix(key.as_slice()), direction) {
             (Some(rest), _) => [&prefix[..prefix_end], rest].concat(),

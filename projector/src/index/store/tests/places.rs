@@ -134,11 +134,11 @@ fn all<R: Rows>(rows: &R) -> KeyRows {
 #[test]
 fn a_store_on_disk_answers_as_one_in_memory() {
     let folder = tempfile::tempdir().expect("a folder");
-    let open = || Store::open(folder.path(), &Budget::new(2 << 20)).expect("there is room");
+    let open = || Store::open(folder.path(), &Budget::new(2 << 20)).expect("the disk has space");
     let (mut disk, memory, mut random) = (open(), Memory::default(), Random(17));
     // Without progress, a store has no rows.
     let progress = meta::Progress::default().to_bytes();
-    disk.commit(std::iter::once((meta::progress().bytes(), Some(progress.as_slice())))).expect("there is room");
+    disk.commit(std::iter::once((meta::progress().bytes(), Some(progress.as_slice())))).expect("the disk has space");
     for step in 0..400 {
         let (before, held) = (disk.view(), View::Memory(memory.snapshot()));
         let mut changed: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::new();
@@ -149,7 +149,7 @@ fn a_store_on_disk_answers_as_one_in_memory() {
             changed.push((key, row));
         }
         let rows = || changed.iter().map(|(key, row)| (key.as_slice(), row.as_deref()));
-        disk.commit(rows()).expect("there is room");
+        disk.commit(rows()).expect("the disk has space");
         memory.commit(rows()).expect("it is in memory");
         agree(&mut random, &before, &held);
         agree(&mut random, &disk.view(), &View::Memory(memory.snapshot()));
@@ -158,7 +158,7 @@ fn a_store_on_disk_answers_as_one_in_memory() {
             assert_eq!(all(&disk), all(&memory));
             drop(disk);
             disk = open();
-            disk.flush().expect("there is room");
+            disk.flush().expect("the disk has space");
             assert_eq!(all(&disk.view()), all(&memory));
         }
     }

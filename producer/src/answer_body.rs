@@ -41,6 +41,7 @@ async fn read_body_up_to(mut response: Response, bytes_max: usize) -> Result<Vec
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::security::Security;
     use std::{
         io::{Read as _, Write as _},
         net::TcpListener,
@@ -57,7 +58,8 @@ mod tests {
             let _ = stream.read(&mut [0; 4096])?;
             stream.write_all(&[head.as_bytes(), &[b'x'; 100]].concat())
         });
-        reqwest::Client::new().get(url).send().await.expect("an answer")
+        let client = Security::default().client(&url).expect("a client").build().expect("a client");
+        client.get(url).send().await.expect("an answer")
     }
 
     #[tokio::test]

@@ -49,7 +49,8 @@
 //!   call is in flight; a call is dropped before its effect and again within it, while a server reads from a
 //!   deposed leader; a reopening is dropped while another call is about to be read back; a call is answered beside
 //!   a longer one, and a state from before both is saved; a process pauses between its intent and its effect, until an
-//!   operator may decide or while a client claims the run; a reopening pauses while another process takes the run over.
+//!   operator may decide or while a client claims the run; a reopening pauses while another process takes the run over;
+//!   evidence revokes a decision that a client of the protocol read when it opened the run (`plan::letter`).
 //!
 //! # What is checked
 //!

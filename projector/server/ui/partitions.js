@@ -64,7 +64,7 @@ export function Skip({ place, onClose, onDone }) {
   };
   const mayBeRecorded = problem && seen && ['away', 'unavailable', 'stale', 'internal'].includes(problem.kind);
   return html`<${Dialog} title=${'Skip the record at ' + place} onClose=${onClose}>
-    ${made ? html`<div class="said" role="status">${made.outcome === 'refused' ? html`<p><b>The skip was refused</b>: ${words.reason(made.reason || '')}.</p>` : html`<p><b>The record is void for every reader.</b> The skip is in the log at <span class="mono">${words.place(made.position)}</span>, with your name and reason.</p>`}
+    ${made ? html`<div class="said" role="status">${made.outcome === 'applied' ? html`<p><b>The record is void for every reader.</b> The skip is in the log at <span class="mono">${words.place(made.position)}</span>, with your name and reason.</p>` : html`<p><b>The skip was not applied</b>: ${words.reason(made.reason || made.outcome)}.</p>`}
       <div class="buttons"><button type="button" class="primary" autofocus onClick=${onClose}>Close</button></div></div>`
     : html`<form onSubmit=${send}>
       ${isChanged ? html`<p class="notice amber" role="alert"><b>The journal knows more now.</b> Read what the skip would do, then confirm it again.</p>` : null}

@@ -9,7 +9,7 @@ use anyhow::{Context, anyhow};
 use runlog_log::{Entry, PartitionId};
 use runlog_tests::foreign::append_local;
 
-#[allow(clippy::print_stdout, reason = "its caller reads the offset")]
+#[allow(clippy::print_stdout, reason = "its answer")]
 pub(crate) fn run(arguments: impl Iterator<Item = String>) -> anyhow::Result<()> {
     let [dir, partition, hex] = <[String; 3]>::try_from(arguments.collect::<Vec<_>>())
         .map_err(|arguments| anyhow!("{arguments:?} are not DIR PARTITION HEX"))?;

@@ -3,7 +3,7 @@
 //! text, because the server does not have them.
 
 /// The document.
-const SOURCE: &str = include_str!("../../../../docs/concepts.md");
+const SOURCE: &str = include_str!("../../concepts.md");
 
 /// Renders the document as a page.
 pub(super) fn page() -> String {

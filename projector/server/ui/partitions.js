@@ -75,7 +75,7 @@ export function Skip({ place, onClose, onDone }) {
         <div class="pair"><label class="field"><span>Your name</span><input value=${who} autocomplete="name" onInput=${(event) => setWho(event.target.value)} /></label>
         <label class="field"><span>Type <code>${place}</code></span><input class="mono" value=${typed} autocomplete="off" spellcheck="false" onInput=${(event) => setTyped(event.target.value)} /></label></div>
         <button class="wide danger" disabled=${missing.length > 0 || sending || mayBeRecorded} aria-describedby="skip-missing">${sending ? 'Skipping …' : 'Void this record for every reader'}</button>
-        <p class="quiet small" id="skip-missing">${missing.length ? 'Still missing: ' + missing.join(', ') + '. ' : ''}A second skip that names this one takes it back.</p>` : null}
+        <p class="quiet small" id="skip-missing">${missing.length ? 'Still missing: ' + missing.join(', ') + '. ' : ''}The skip stays in the log with your name and reason.</p>` : null}
     </form>`}<//>`;
 }
 

@@ -190,7 +190,8 @@ impl Ledger {
         if answer.recorded == effect.is_some() {
             self.fail(format!("{what} says recorded: {}, and the effect ran: {}", answer.recorded, effect.is_some()));
         }
-        if !self.calls.get(&(run, step)).is_some_and(|call| call.results.contains(&value)) {
+        let has_result = |step| self.calls.get(&(run, step)).is_some_and(|call| call.results.contains(&value));
+        if !self.indistinguishable(run, step).into_iter().any(has_result) {
             self.fail(format!("{what} is {value}, which no effect or decision produced"));
         }
         let Some(position) = &answer.position else { return self.fail(format!("{what} has no position")) };

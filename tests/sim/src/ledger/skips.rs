@@ -203,9 +203,7 @@ impl Ledger {
             let run = Self::runs().find(|run| landed.record.body.run_id.as_str() == super::run_id(*run));
             let is_evidence = landed.outcome == "refused" && self.makes_evidence(run, landed.reason.as_deref());
             self.note(at, &landed.record, (landed.outcome == "applied", is_evidence));
-            if landed.outcome == "refused" {
-                self.knows_displaced(&landed.record);
-            }
+            self.knows_displaced(&landed.record);
             if landed.outcome == "applied"
                 && let Payload::EffectResolution(resolution) = &landed.record.payload
             {
@@ -224,7 +222,7 @@ impl Ledger {
         }
     }
 
-    /// A request is refused. If a skip displaced it, its call waits for a decision.
+    /// Notes the request of a call that a skip displaced, or put into force. Its call waits for a decision.
     pub(super) fn knows_displaced(&mut self, record: &JournalRecord) {
         let run = Self::runs().find(|run| record.body.run_id.as_str() == super::run_id(*run));
         if let Payload::ToolCallRequested(request) = &record.payload

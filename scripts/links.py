@@ -14,7 +14,7 @@ def anchors(document):
 
 dead = []
 for file in files:
-    if not file.is_file() or file.suffix not in {".md", ".rs", ".sh", ".toml", ".py", ".json", ""}:
+    if not file.is_file() or file.is_symlink() or file.suffix not in {".md", ".rs", ".sh", ".toml", ".py", ".json", ""}:
         continue
     text = file.read_text(errors="replace")
     if file.suffix == ".md":

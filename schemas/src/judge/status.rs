@@ -31,6 +31,12 @@ impl Reason {
         matches!(self, Self::Fenced | Self::Ended | Self::NotStartedHere)
     }
 
+    /// Returns whether a record that is refused for this reason consumes each of its numbers that was the next one. Otherwise it may be
+    /// sent again.
+    pub fn consumes_numbers(self) -> bool {
+        !matches!(self, Self::Fenced | Self::Gap | Self::WrongPartition)
+    }
+
     /// Returns whether the journal needs no other record of a result that is refused alone for this reason: the result is
     /// evidence, or its effect has ended. `Transition` is no evidence, because in a batch another record may be at fault.
     pub fn settles_result(self) -> bool {

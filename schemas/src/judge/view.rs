@@ -46,6 +46,8 @@ pub struct Head {
     /// The offset of the last skip that voids an earlier record of the run. The run's records below it may have been applied before
     /// the skip. The projection sets it, not the judge.
     pub displaced_until: Option<Offset>,
+    /// The same, of the skips that can take a number back from the run: the voided record was applied, or consumed a number.
+    pub renumbered_until: Option<Offset>,
     /// The offset of the last skip that voids an earlier claim of the run.
     pub unclaimed_until: Option<Offset>,
     /// Whether the judged record is below `unclaimed_until`. Nobody writes the run there: before the skip, the claim's writer did. The
@@ -68,6 +70,7 @@ datum!(Head {
     undecided_calls,
     undecided_calls_of_epoch,
     displaced_until,
+    renumbered_until,
     unclaimed_until,
     is_unclaimed,
 });
@@ -90,6 +93,7 @@ impl Default for Head {
             undecided_calls: 0,
             undecided_calls_of_epoch: 0,
             displaced_until: None,
+            renumbered_until: None,
             unclaimed_until: None,
             is_unclaimed: false,
         }

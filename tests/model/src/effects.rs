@@ -14,7 +14,7 @@ mod refused;
 mod skips;
 
 pub(crate) use refused::{EVIDENCE_MAX, Evidence};
-pub(crate) use skips::{claim_skipped_by, traces_of_skipped};
+pub(crate) use skips::{claim_skipped_by, without_skip};
 
 /// The kinds, in the order in which a decision looks for an id.
 pub(crate) const KINDS: [&str; 4] = ["tool_call", "effect", "tool", "output_delivery"];
@@ -162,6 +162,8 @@ struct Reached {
     committed: bool,
     /// The offset of the last skip of an earlier record of the run.
     until: Option<u64>,
+    /// The same, of the skips that take a number back, or an applied record.
+    renumbered_until: Option<u64>,
     /// The offset of the last skip of an earlier claim.
     unclaimed_until: Option<u64>,
 }

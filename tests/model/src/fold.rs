@@ -299,7 +299,8 @@ fn void_run_record(rules: &Rules, journal: &Journal, partition: &mut Partition, 
     // What it would have been without the skip.
     let mut with = run.clone();
     judge::take(rules, &mut with, entry.clone());
-    entry.verdict = Verdict::Skipped { traces: effects::traces_of_skipped(rules, &with, run.entries.len()), by };
+    let (traces, renumbers) = effects::without_skip(rules, &with, run.entries.len());
+    entry.verdict = Verdict::Skipped { traces, renumbers, by };
     entry.place = Place::default();
     run.entries.push(entry);
 }
@@ -321,7 +322,7 @@ fn void_unknown(journal: &Journal, partition: &mut Partition, (delivery, by): (&
         id: String::new(),
         datums: Vec::new(),
         contents: Vec::new(),
-        verdict: Verdict::Skipped { traces: Traces::Nothing, by },
+        verdict: Verdict::Skipped { traces: Traces::Nothing, renumbers: true, by },
         envelope: false,
     });
 }

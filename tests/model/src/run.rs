@@ -81,6 +81,8 @@ pub(crate) enum Verdict {
     Skipped {
         /// What it leaves.
         traces: Traces,
+        /// Whether its skip takes a number back, or an applied record.
+        renumbers: bool,
         /// The skip's own offset.
         by: u64,
     },

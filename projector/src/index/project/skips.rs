@@ -54,9 +54,8 @@ pub(super) fn project_voided<R: Rows>(
     partitions: u32,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
-    let traces = traces_of_voided(record, at, partitions, changes)?;
-    let is_claim = record.kind == RecordKind::RunClaim && traces == Traces::All;
-    project_skip(record.run_id, by, is_claim, changes)?;
+    let (traces, takes_back) = without_skip(record, at, partitions, changes)?;
+    project_skip(record.run_id, by, takes_back, changes)?;
     deliveries::project(record, at, changes);
     let left = apart(changes, |changes| leave_traces(record, at, traces, changes))?;
     for (key, row) in left.into_iter().flat_map(|((), rows)| rows) {
@@ -74,46 +73,70 @@ pub(crate) fn run_of_key(key: &[u8], at: RecordContext<'_>, partitions: u32) -> 
     (partition_of(run_id, partitions) == at.partition).then(|| run_id.to_owned())
 }
 
-/// Records that the skip at `by` voids a record of the run. `is_claim`: without the skip, the record is an applied claim.
+/// What a skip takes back from the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum TakesBack {
+    /// Only what the record says about its effects.
+    Words,
+    /// Also a number, or an applied record.
+    Number,
+    /// Also the run.
+    Claim,
+}
+
+/// Records that the skip at `by` voids a record of the run.
 pub(super) fn project_skip<R: Rows>(
     run_id: RunId<&str>,
     by: Offset,
-    is_claim: bool,
+    takes_back: TakesBack,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     let key = runs::key(run_id);
     let mut row: RunRow = changes.get(&key)?.unwrap_or_default();
     let head = &mut row.head;
     head.displaced_until = head.displaced_until.max(Some(by));
-    if is_claim {
+    if takes_back >= TakesBack::Number {
+        head.renumbered_until = head.renumbered_until.max(Some(by));
+    }
+    if takes_back == TakesBack::Claim {
         head.unclaimed_until = head.unclaimed_until.max(Some(by));
     }
     changes.put(key, &row);
     Ok(())
 }
 
-/// The traces that a voided record leaves, by its judgement without the skip. A refused record that left no trace leaves none.
-fn traces_of_voided<R: Rows>(
+/// The traces that a voided record leaves and what its skip takes back, by its judgement without the skip. A refused record that left
+/// no trace leaves none.
+fn without_skip<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     partitions: u32,
     changes: &Changes<'_, R>,
-) -> Result<Traces, store::Error> {
+) -> Result<(Traces, TakesBack), store::Error> {
+    let is_claim = record.kind == RecordKind::RunClaim;
     let Some((effect, _)) = apart(changes, |apart| super::record(record, at, partitions, apart))? else {
-        return Ok(Traces::All);
+        return Ok((Traces::All, if is_claim { TakesBack::Claim } else { TakesBack::Number }));
     };
     let head = apart(changes, |apart| RunView::new(record.run_id, at.offset, apart).head())?;
     let head = head.map(|(head, _)| head).unwrap_or_default();
-    Ok(match effect {
+    let traces = match &effect {
         super::Effect::Applied => Traces::All,
         super::Effect::Repeat { first, .. } => match first.refused {
             Some(reason) if is_displaced(&record, at, reason, &head) => Traces::All,
             _ => Traces::Nothing,
         },
-        super::Effect::Refused(reason) if is_displaced(&record, at, reason, &head) => Traces::All,
+        super::Effect::Refused(reason) if is_displaced(&record, at, *reason, &head) => Traces::All,
         super::Effect::Refused(reason) if reason.is_evidence() => Traces::Results,
         super::Effect::Refused(_) => Traces::Nothing,
-    })
+    };
+    let takes_back = match effect {
+        _ if traces == Traces::All && is_claim => TakesBack::Claim,
+        _ if traces == Traces::All => TakesBack::Number,
+        super::Effect::Refused(reason) if reason.consumes_numbers() => TakesBack::Number,
+        super::Effect::Repeat { numbered: true, .. } => TakesBack::Number,
+        _ => TakesBack::Words,
+    };
+    Ok((traces, takes_back))
 }
 
 type ChangedRow = (Key, Option<Vec<u8>>);
@@ -133,14 +156,18 @@ fn apart<R: Rows, T>(
 /// Whether a refused record may have been applied before a skip: it is before the skip and after the record that the skip voids.
 /// `head` is the run's head before or after the record.
 pub(super) fn is_displaced(record: &Envelope<'_>, at: RecordContext<'_>, reason: Reason, head: &Head) -> bool {
-    let may_be_applied = match reason {
+    let until = match reason {
         // No run can apply these.
-        Reason::Batch | Reason::WrongPartition => false,
+        Reason::Batch | Reason::WrongPartition => None,
+        // A decision about an effect that is traced is refused.
+        Reason::Transition | Reason::StaleDecision | Reason::NotStartedHere | Reason::Unresolved => {
+            head.displaced_until
+        }
         // Without a voided claim the run has the epoch that it had before the skip, or a lower one.
-        Reason::Fenced => head.is_unclaimed || record.writer_epoch >= head.epoch,
-        _ => true,
+        Reason::Fenced if !head.is_unclaimed && record.writer_epoch < head.epoch => None,
+        _ => head.renumbered_until,
     };
-    may_be_applied && head.displaced_until.is_some_and(|until| at.offset < until)
+    until.is_some_and(|until| at.offset < until)
 }
 
 /// Whether the run keeps each refused result as evidence: in a run with a skip, the numbers of a process can be wrong until it ends.
@@ -310,15 +337,15 @@ mod tests {
     fn a_panic_apart_changes_no_row() {
         let (rows, run) = (Memory::default(), RunId::new("r").expect("an id"));
         let mut changes = Changes::new(&rows);
-        project_skip(run, Offset::from(3), false, &mut changes).expect("rows in memory");
+        project_skip(run, Offset::from(3), TakesBack::Words, &mut changes).expect("rows in memory");
         let panicked = apart(&changes, |apart| -> Result<(), store::Error> {
-            project_skip(run, Offset::from(7), false, apart)?;
+            project_skip(run, Offset::from(7), TakesBack::Words, apart)?;
             panic!("a record that cannot be projected")
         });
         assert!(panicked.expect("rows in memory").is_none());
         let until = |changes: &Changes<'_, Memory>| changes.get::<RunRow>(&runs::key(run)).expect("it decodes");
         assert_eq!(until(&changes).and_then(|row| row.head.displaced_until), Some(Offset::from(3)));
-        let (_, changed) = apart(&changes, |apart| project_skip(run, Offset::from(7), false, apart))
+        let (_, changed) = apart(&changes, |apart| project_skip(run, Offset::from(7), TakesBack::Words, apart))
             .expect("rows in memory")
             .expect("no panic");
         assert_eq!(changed.len(), 1);

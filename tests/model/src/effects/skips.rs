@@ -12,22 +12,27 @@ use std::sync::Arc;
 
 /// Whether a refused record may have been applied before a skip: it is between the skip and the record that the skip voids.
 pub(super) fn displaces(rules: &Rules, reached: Reached, entry: &Entry, reason: Reason) -> bool {
-    let until = reached.until.filter(|until| !rules.fires(Rule::SkipEnds, entry.offset >= *until));
-    let possible = match reason {
-        Reason::Batch | Reason::WrongPartition => false,
+    let until = match reason {
+        Reason::Batch | Reason::WrongPartition => None,
+        Reason::Transition | Reason::StaleDecision | Reason::NotStartedHere | Reason::Unresolved => reached.until,
         Reason::Fenced => {
             let unclaimed = reached.unclaimed_until.is_some_and(|until| entry.offset < until);
-            unclaimed || number(&entry.record, "/writer_epoch") >= reached.epoch
+            let possible = unclaimed || number(&entry.record, "/writer_epoch") >= reached.epoch;
+            reached.renumbered_until.filter(|_| possible)
         }
-        _ => true,
+        _ => reached.renumbered_until,
     };
-    rules.fires(Rule::SkipDisplaces, until.is_some() && possible)
+    let until = until.filter(|until| !rules.fires(Rule::SkipEnds, entry.offset >= *until));
+    rules.fires(Rule::SkipDisplaces, until.is_some())
 }
 
 impl Reached {
     /// Takes an entry that was skipped.
     pub(super) fn skips(&mut self, entry: &Entry) {
         self.until = self.until.max(skipped_by(entry));
+        if let Verdict::Skipped { renumbers: true, by, .. } = entry.verdict {
+            self.renumbered_until = self.renumbered_until.max(Some(by));
+        }
         self.unclaimed_until = self.unclaimed_until.max(claim_skipped_by(entry));
     }
 }
@@ -35,13 +40,14 @@ impl Reached {
 /// The skip of an entry that is a claim.
 pub(crate) fn claim_skipped_by(entry: &Entry) -> Option<u64> {
     match entry.verdict {
-        Verdict::Skipped { traces: Traces::All, by } if entry.kind == "run_claim" => Some(by),
+        Verdict::Skipped { traces: Traces::All, by, .. } if entry.kind == "run_claim" => Some(by),
         _ => None,
     }
 }
 
-/// What a skipped record leaves, by its judgement in `with`, the run up to the record as if it was not skipped. Its entry is at `at`.
-pub(crate) fn traces_of_skipped(rules: &Rules, with: &Run, at: usize) -> Traces {
+/// What a skipped record leaves, and whether its skip takes a number back, by its judgement in `with`: the run up to the record as if it
+/// was not skipped. Its entry is at `at`.
+pub(crate) fn without_skip(rules: &Rules, with: &Run, at: usize) -> (Traces, bool) {
     let entry = &with.entries[at];
     let mut reached = Reached::default();
     for entry in &with.entries[..at] {
@@ -65,7 +71,18 @@ pub(crate) fn traces_of_skipped(rules: &Rules, with: &Run, at: usize) -> Traces 
         },
         _ => Traces::All,
     };
-    if rules.fires(Rule::SkipOfRefused, traces != Traces::All) { traces } else { Traces::All }
+    let renumbers = match entry.verdict {
+        _ if traces == Traces::All => true,
+        Verdict::Refused(reason) => !reason.may_be_resent() && reason != Reason::WrongPartition,
+        Verdict::Repeat(_) => {
+            let mut before = with.clone();
+            before.entries.truncate(at);
+            before.next_writer_seq(rules) != with.next_writer_seq(rules)
+        }
+        _ => true,
+    };
+    let traces = if rules.fires(Rule::SkipOfRefused, traces != Traces::All) { traces } else { Traces::All };
+    (traces, renumbers)
 }
 
 /// The skip that voids an entry.

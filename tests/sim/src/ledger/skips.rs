@@ -193,6 +193,10 @@ impl Ledger {
         let old: BTreeMap<String, History> = std::mem::take(&mut self.histories);
         let (moved, kept) = old.into_iter().partition::<BTreeMap<_, _>, _>(|(_, history)| here(history));
         self.histories = kept;
+        // A decision about a call whose request is void is noted again, too.
+        for (request, before) in &moved {
+            self.histories.entry(request.clone()).or_default().keyed = before.keyed;
+        }
         let records: Vec<_> = self
             .records
             .range((partition, Offset::ZERO)..)

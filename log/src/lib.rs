@@ -14,7 +14,7 @@
 
 #![deny(missing_docs)]
 
-use std::{fmt, future::Future, pin::Pin, time::Duration};
+use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 mod batch;
 mod clients;
@@ -153,6 +153,17 @@ pub trait Log: Send + Sync + fmt::Debug {
 
     /// The clock that stamps records, milliseconds since the Unix epoch; `None` if it is not this process's (Kafka).
     fn clock_millis(&self) -> Option<i64> {
+        None
+    }
+
+    /// Whether readers and bounds leave out records of open and aborted transactions.
+    fn reads_committed(&self) -> bool {
+        false
+    }
+
+    /// Connects to the same log, to read committed records only. `None` if no foreign transactions can be in this log. Blocks
+    /// for requests to the brokers (Kafka).
+    fn committed(&self) -> Option<Result<Arc<dyn Log>, Error>> {
         None
     }
 

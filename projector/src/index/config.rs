@@ -16,6 +16,17 @@ use std::{path::PathBuf, sync::Arc};
 /// Milliseconds since the Unix epoch.
 pub type Clock = fn() -> u64;
 
+/// Who writes the genesis of an empty log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Genesis {
+    /// This projector.
+    #[default]
+    Write,
+    /// Another server: this projector waits for it, because it did not create the log, and a mirror must not get a genesis
+    /// of its own.
+    Await,
+}
+
 /// The configuration of a projector.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -29,6 +40,12 @@ pub struct Config {
     pub paused: bool,
     /// Serve a Kafka topic although its settings can lose records of the journal. Remembered in `dir`. Default false.
     pub accept_lossy_topic: bool,
+    /// What to do with a log that has no record yet. Default [`Genesis::Write`].
+    pub genesis: Genesis,
+    /// The operator created the empty Kafka topic for a new journal, so this projector writes the genesis. Default false.
+    pub new_journal: bool,
+    /// Whether a missing Kafka topic is created. Default true.
+    pub may_create: bool,
     /// The expected number of partitions; `None` accepts the journal's number.
     pub partitions: Option<u32>,
     /// Random ids: of the journal, if this call creates it, and of records that the projector itself writes.
@@ -75,6 +92,9 @@ impl Config {
             memory_bytes,
             paused,
             accept_lossy_topic,
+            genesis: Genesis::default(),
+            new_journal: false,
+            may_create: true,
             partitions,
             ids,
             clock,
@@ -88,6 +108,7 @@ impl Config {
             appends_max: APPENDS_MAX,
         }
     }
+
     /// Whether records may contain a basis, which needs schema version 3.
     pub fn writes_basis(&self) -> bool {
         self.write_schema >= BASIS_SINCE

@@ -117,7 +117,9 @@ impl RunAsOf {
         mut look: impl FnMut(&Self, Folded) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let run_id = self.run_id.clone();
-        let mut unread = self.unread(index)?.into_iter().filter(|offset| *offset <= to).peekable();
+        let unread = self.unread(index)?.into_iter().filter(|offset| *offset <= to);
+        let by = |offset: Offset| skips.get(&offset).copied().unwrap_or(Offset::MAX);
+        let mut unread = unread.map(|offset| (offset, by(offset))).peekable();
         let mut alone = Ahead::new(index, prefix(run_id.borrow()), self.next);
         let mut apart = Ahead::new(index, deliveries::prefix(run_id.borrow()), self.next);
         loop {
@@ -129,8 +131,8 @@ impl RunAsOf {
             if at > to {
                 break;
             }
-            while let Some(offset) = unread.next_if(|offset| *offset < at) {
-                self.take_unread(offset, skips.get(&offset).copied().unwrap_or(Offset::MAX))?;
+            while let Some((offset, by)) = unread.next_if(|(offset, _)| *offset < at) {
+                self.take_unread(offset, by)?;
             }
             self.check(limits)?;
             let row = if is_alone { alone.take()? } else { apart.take()? };
@@ -149,8 +151,8 @@ impl RunAsOf {
             let effect = self.take(record, at, standing, |_, _| Ok(()))?;
             look(self, Folded { offset: at.offset, is_alone, applied, effect })?;
         }
-        for offset in unread {
-            self.take_unread(offset, skips.get(&offset).copied().unwrap_or(Offset::MAX))?;
+        for (offset, by) in unread {
+            self.take_unread(offset, by)?;
         }
         self.next = self.next.max(to.saturating_add(1));
         Ok(())

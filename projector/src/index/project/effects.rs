@@ -264,24 +264,24 @@ pub(super) fn project_refusal<R: Rows>(
     (reason, is_displaced): (Reason, bool),
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
-    let keeps_results = reason.keeps_contradictions() || skips::keeps_results(record.run_id, reason, changes)?;
-    if !keeps_results && !is_displaced {
+    let is_evidence = reason.is_evidence() || skips::keeps_results(record.run_id, reason, changes)?;
+    if !is_evidence && !reason.keeps_contradictions() && !is_displaced {
         return Ok(());
     }
     // In the records' order: a displaced batch may start a call and contain its result.
     each_record(record, at, |record, at| {
         if result_of(record).is_some() {
-            return project_refused_result(record, at, reason, changes);
+            return project_refused_result(record, at, (reason, is_evidence), changes);
         }
         if is_displaced { skips::leave_trace(record, at, changes) } else { Ok(()) }
     })
 }
 
-/// Keeps a refused record that is a result: as evidence while its effect is pending, and after that if it contradicts the end.
+/// Keeps a refused record that is a result: as evidence while its effect is pending, if it is evidence, and after that if it contradicts the end.
 fn project_refused_result<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
-    reason: Reason,
+    (reason, is_evidence): (Reason, bool),
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     let Some((kind, id, status)) = result_of(record) else { return Ok(()) };
@@ -297,7 +297,7 @@ fn project_refused_result<R: Rows>(
         framed: at.row_bytes(),
     };
     if let Some(row) = changes.get::<EffectRow>(&pending(record.run_id, kind, id.borrow()))? {
-        if reason.is_evidence() || skips::keeps_results(record.run_id, reason, changes)? {
+        if is_evidence {
             add_evidence(record, at, id.borrow(), row, result(), changes)?;
         }
         return Ok(());

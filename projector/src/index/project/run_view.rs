@@ -29,18 +29,28 @@ impl<'v, 'a, R> RunView<'v, 'a, R> {
     }
 }
 
+/// The run's head for the record at `offset`, if the run has a row.
+pub(super) fn head_at<R: Rows>(
+    run_id: RunId<&str>,
+    offset: Offset,
+    changes: &Changes<'_, R>,
+) -> Result<Option<Head>, store::Error> {
+    let row: Option<store::runs::RunRow> = changes.get(&store::runs::key(run_id))?;
+    Ok(row.map(|row| {
+        let is_unclaimed = row.head.unclaimed_until.is_some_and(|until| offset < until);
+        Head { is_unclaimed, ..row.head }
+    }))
+}
+
 impl<R: Rows> View for RunView<'_, '_, R> {
     type Error = store::Error;
 
     fn head(&mut self) -> Result<Head, store::Error> {
-        let key = store::runs::key(self.run_id);
-        let row: Option<store::runs::RunRow> = self.changes.get(&key)?;
-        if row.is_none() {
-            self.changes.record_new_run(&key);
+        let head = head_at(self.run_id, self.offset, self.changes)?;
+        if head.is_none() {
+            self.changes.record_new_run(&store::runs::key(self.run_id));
         }
-        let mut head = row.map(|row| row.head).unwrap_or_default();
-        head.is_unclaimed = head.unclaimed_until.is_some_and(|until| self.offset < until);
-        Ok(head)
+        Ok(head.unwrap_or_default())
     }
 
     fn seen(&mut self, record_id: RecordId<&str>) -> Result<Option<FirstJudgement>, store::Error> {

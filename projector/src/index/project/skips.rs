@@ -14,9 +14,7 @@ use super::{
     changes::Changes,
     contents,
     context::{RecordContext, RunRecord},
-    deliveries, effects, keys,
-    run_view::RunView,
-    tool_calls,
+    deliveries, effects, keys, run_view, tool_calls,
 };
 use crate::index::store::{
     self, Key, Rows,
@@ -28,7 +26,7 @@ use runlog_schemas::{
     codec::Envelope,
     id::{Epoch, Offset, RecordId, RunId},
     judge::{
-        Head, Reason, View,
+        Head, Reason,
         lifecycle::{LifecycleStatus, StateChange, StatusReport},
     },
     partition::partition_of,
@@ -117,8 +115,7 @@ fn without_skip<R: Rows>(
     let Some((effect, _)) = apart(changes, |apart| super::record(record, at, partitions, apart))? else {
         return Ok((Traces::All, if is_claim { TakesBack::Claim } else { TakesBack::Number }));
     };
-    let head = apart(changes, |apart| RunView::new(record.run_id, at.offset, apart).head())?;
-    let head = head.map(|(head, _)| head).unwrap_or_default();
+    let head = run_view::head_at(record.run_id, at.offset, changes)?.unwrap_or_default();
     let traces = match &effect {
         super::Effect::Applied => Traces::All,
         super::Effect::Repeat { first, .. } => match first.refused {
@@ -218,7 +215,7 @@ pub(super) fn leave_trace<R: Rows>(
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
-    let head = changes.get::<RunRow>(&runs::key(record.run_id))?.unwrap_or_default().head;
+    let head = run_view::head_at(record.run_id, at.offset, changes)?.unwrap_or_default();
     let report = StatusReport::from_record(&record);
     let report = report.and_then(|report| Some((EffectKind::from_family(report.family)?, report)));
     let is_request = record.facts.payload_type == PayloadType::ToolCallRequested;

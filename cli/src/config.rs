@@ -228,7 +228,8 @@ impl Config {
     ///
     /// Errors: `Invalid` for a file that cannot be used.
     pub(crate) fn kafka(&self, brokers: &str, topic: String, given: Option<&Path>) -> Result<KafkaConfig, Error> {
-        let mut kafka = KafkaConfig { properties: self.kafka.clone(), ..KafkaConfig::new(brokers, topic) };
+        let mut kafka = KafkaConfig::new(brokers, topic);
+        kafka.properties.clone_from(&self.kafka);
         if let Some(file) = named(given).or(self.kafka_properties.as_deref()) {
             kafka.read_properties(file)?;
         }

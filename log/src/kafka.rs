@@ -33,8 +33,9 @@ pub use config::KafkaConfig;
 pub use properties::is_secret;
 
 use bounds::BoundsClient;
+use config::Isolation;
 use health::Health;
-use identity::Identity;
+use identity::{Identity, REPLACED};
 use producer::Producer;
 use waits::{GONE_WAIT, MISSING_WAIT, await_topic, close, missing};
 
@@ -122,6 +123,23 @@ impl Log for KafkaLog {
 
     fn value_bytes_max(&self) -> usize {
         VALUE_BYTES_MAX
+    }
+
+    fn reads_committed(&self) -> bool {
+        self.config.isolation() == Isolation::Committed
+    }
+
+    fn committed(&self) -> Option<Result<Arc<dyn Log>, Error>> {
+        if self.reads_committed() {
+            return None;
+        }
+        let log = Self::connect_with_partitions(self.config.clone().committed(), self.partitions);
+        Some(log.and_then(|log| {
+            if log.id == self.id {
+                return Ok(Arc::new(log) as Arc<dyn Log>);
+            }
+            Err(Error::new(Kind::Replaced, &self.config.topic, REPLACED))
+        }))
     }
 
     fn settings(&self) -> Result<LogSettings, Error> {

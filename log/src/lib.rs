@@ -82,7 +82,8 @@ pub struct Delivery {
 pub struct Bounds {
     /// The first offset that can still be read (inclusive).
     pub start: Offset,
-    /// The high watermark (exclusive): the next record gets this offset or a higher one. Equal to `start` if empty.
+    /// The high watermark (exclusive): the next record gets this offset or a higher one. Equal to `start` if empty. The last
+    /// stable offset, at or below the high watermark, if the log reads committed records.
     pub end: Offset,
 }
 
@@ -156,13 +157,15 @@ pub trait Log: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Whether readers and bounds leave out records of open and aborted transactions.
+    /// Whether readers leave out the records of aborted transactions, and readers and bounds end before the first open transaction.
     fn reads_committed(&self) -> bool {
         false
     }
 
-    /// Connects to the same log, to read committed records only. `None` if no foreign transactions can be in this log. Blocks
-    /// for requests to the brokers (Kafka).
+    /// Connects to the same log, to read committed records only. `None` if this makes no difference: the log reads only committed
+    /// records, or contains no foreign transactions. Blocks for requests to the brokers (Kafka).
+    ///
+    /// Errors: as at the first connection; also `Kind::Replaced` if it is another log now.
     fn committed(&self) -> Option<Result<Arc<dyn Log>, Error>> {
         None
     }

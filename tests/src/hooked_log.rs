@@ -3,7 +3,7 @@
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use runlog_log::{
-    Ack, Bounds, BoundsAnswer, Clients, Delivery, EndAnswer, Entry, Error, Log, LogId, Offset, PartitionId, Reader,
+    Ack, Bounds, BoundsAnswer, Clients, Delivery, EndAnswer, Entry, Error, Log, LogId, LogSettings, Offset, PartitionId, Reader,
 };
 
 /// Changes to a log. Each default leaves the log as it is.
@@ -60,6 +60,19 @@ impl<H: Hooks> Log for HookedLog<H> {
 
     fn clock_millis(&self) -> Option<i64> {
         self.log.clock_millis()
+    }
+
+    fn reads_committed(&self) -> bool {
+        self.log.reads_committed()
+    }
+
+    fn committed(&self) -> Option<Result<Arc<dyn Log>, Error>> {
+        let log = self.log.committed()?;
+        Some(log.map(|log| Arc::new(Self { log, hooks: self.hooks.clone() }) as Arc<dyn Log>))
+    }
+
+    fn settings(&self) -> Result<LogSettings, Error> {
+        self.log.settings()
     }
 
     fn clients(&self) -> Clients {

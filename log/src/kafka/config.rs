@@ -23,6 +23,27 @@ pub struct KafkaConfig {
     /// refused. `NAME_file`, such as `sasl.password_file`, names a file with the value of NAME. Each client reads it. Only its
     /// owner may have access.
     pub properties: BTreeMap<String, String>,
+    isolation: Isolation,
+}
+
+/// Which records of foreign transactions the clients read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Isolation {
+    /// All. A foreign transaction that stays open does not hold up the journal, which writes no transactions.
+    #[default]
+    Uncommitted,
+    /// The committed records. A mirror needs it: MirrorMaker writes the records of an aborted transaction a second time.
+    Committed,
+}
+
+impl Isolation {
+    /// The value of `isolation.level`.
+    fn level(self) -> &'static str {
+        match self {
+            Self::Uncommitted => "read_uncommitted",
+            Self::Committed => "read_committed",
+        }
+    }
 }
 
 /// The task of a client.
@@ -50,20 +71,21 @@ const FIXED_PRODUCER: [(&str, &str); 5] = [
     ("delivery.report.only.error", "false"),
 ];
 
-const FIXED_READER: [(&str, &str); 6] = [
+const FIXED_READER: [(&str, &str); 5] = [
     ("enable.auto.commit", "false"),
     ("enable.auto.offset.store", "false"),
     ("auto.offset.reset", "error"),
     ("check.crcs", "true"),
-    ("isolation.level", "read_uncommitted"),
     ("enable.partition.eof", "true"),
 ];
 
-/// With the default, the end would be the last stable offset instead of the high watermark.
-const FIXED_METADATA: [(&str, &str); 1] = [("isolation.level", "read_uncommitted")];
+/// Set for readers and for the bounds client, which must agree about the end of a partition: the high watermark, or the last stable
+/// offset if committed records are read.
+const ISOLATION: &str = "isolation.level";
 
 /// Other names of fixed properties, and properties that users may not set.
-const REFUSED: [&str; 8] = [
+const REFUSED: [&str; 9] = [
+    ISOLATION,
     // `identity` reads a debug line about a changed topic id.
     "debug",
     "log_level",
@@ -113,7 +135,16 @@ const DEFAULTS_READER: [(&str, &str); 7] = [
 impl KafkaConfig {
     /// A topic on a cluster without further client properties.
     pub fn new(brokers: impl Into<String>, topic: impl Into<String>) -> Self {
-        Self { brokers: brokers.into(), topic: topic.into(), properties: BTreeMap::new() }
+        Self { brokers: brokers.into(), topic: topic.into(), properties: BTreeMap::new(), isolation: Isolation::default() }
+    }
+
+    /// The same topic, read committed.
+    pub(super) fn committed(self) -> Self {
+        Self { isolation: Isolation::Committed, ..self }
+    }
+
+    pub(super) fn isolation(&self) -> Isolation {
+        self.isolation
     }
 
     /// Sets a property of librdkafka for every client.
@@ -130,8 +161,7 @@ impl KafkaConfig {
         let (defaults, fixed): (&[_], &[_]) = match role {
             Role::Producer => (&DEFAULTS_PRODUCER, &FIXED_PRODUCER),
             Role::Reader => (&DEFAULTS_READER, &FIXED_READER),
-            Role::Metadata | Role::Identity => (&[], &FIXED_METADATA),
-            Role::Admin => (&[], &[]),
+            Role::Metadata | Role::Identity | Role::Admin => (&[], &[]),
         };
         let mut client = ClientConfig::new();
         // Producer and readers are polled all the time, which removes the debug lines from their queues. `Identity` is
@@ -144,6 +174,9 @@ impl KafkaConfig {
         client.extend(properties);
         for (name, value) in FIXED.iter().chain(fixed) {
             client.set(*name, *value);
+        }
+        if matches!(role, Role::Reader | Role::Metadata | Role::Identity) {
+            client.set(ISOLATION, self.isolation.level());
         }
         client.set("bootstrap.servers", &self.brokers);
         if identifies {
@@ -189,6 +222,7 @@ impl fmt::Debug for KafkaConfig {
             .field("brokers", &self.brokers)
             .field("topic", &self.topic)
             .field("properties", &self.properties.keys())
+            .field("isolation", &self.isolation)
             .finish()
     }
 }
@@ -199,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_property_on_which_a_guarantee_depends_is_refused_by_name() {
-        for name in ["acks", "auto.offset.reset", "bootstrap.servers"] {
+        for name in ["acks", "auto.offset.reset", "bootstrap.servers", "isolation.level"] {
             let error = KafkaConfig::new("b:1", "t").with(name, "x").client(Role::Reader).unwrap_err();
             assert_eq!(error.kind(), Kind::Invalid);
             assert!(error.to_string().contains(name), "{error}");

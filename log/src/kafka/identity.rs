@@ -17,6 +17,9 @@ use crate::error::{Error, Kind};
 /// The topic id of brokers without topic ids: 16 zero bytes.
 const NO_ID: &str = "AAAAAAAAAAAAAAAAAAAAAA";
 
+/// The message about a topic that another topic replaced.
+pub(super) const REPLACED: &str = "the topic was deleted and created again, so it is no longer the opened log";
+
 /// The topic id of a log at its opening, and whether the id has changed since. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct Identity(Arc<State>);
@@ -45,12 +48,7 @@ impl Identity {
         let new_id = url_safe(new_id);
         let old_id = id.get_or_init(|| new_id.clone());
         if *old_id != new_id && !replaced.swap(true, Ordering::SeqCst) {
-            tracing::error!(
-                topic,
-                old_id,
-                new_id,
-                "the topic was deleted and created again, so it is no longer the opened log"
-            );
+            tracing::error!(topic, old_id, new_id, "{REPLACED}");
         }
     }
 
@@ -64,8 +62,7 @@ impl Identity {
         if !self.0.replaced.load(Ordering::SeqCst) {
             return Ok(());
         }
-        let what = "the topic was deleted and created again, so it is no longer the opened log";
-        Err(Error::new(Kind::Replaced, &self.0.topic, what))
+        Err(Error::new(Kind::Replaced, &self.0.topic, REPLACED))
     }
 }
 

@@ -85,6 +85,41 @@ fn positions_step_over_control_records_up_to_the_high_watermark() {
 }
 
 #[test]
+fn a_log_that_is_read_committed_has_no_record_of_aborted_transactions_and_ends_before_an_open_one() {
+    let config = Broker::shared().topic(1).unwrap();
+    let home = connect(&config);
+    let log = home.committed().expect("Kafka has transactions").unwrap();
+    assert!(log.reads_committed() && !home.reads_committed() && log.committed().is_none());
+    assert_eq!((log.id(), log.partitions()), (home.id(), 1));
+    let producer = |name: &str| -> BaseProducer {
+        let id = format!("{}-{name}", config.topic);
+        let producer: BaseProducer = foreign_client(&config).set("transactional.id", id).create().unwrap();
+        producer.init_transactions(PATIENCE).unwrap();
+        producer
+    };
+    let (copier, hanging) = (producer("copier"), producer("hanging"));
+    let mut reader = reader(&log, &[(0, 0)]);
+    for (value, commit) in [("a", false), ("a", true), ("b", true)] {
+        transact(&copier, &config.topic, value, commit);
+    }
+    assert_eq!(texts(&read(&mut reader, 2)), ["a", "b"]);
+    let stable = append(&home, 0, &["c"]).unwrap()[0].saturating_add(1);
+    assert_eq!(texts(&read_up_to(&mut reader, 0, stable)), ["c"]);
+    hanging.begin_transaction().unwrap();
+    hanging.send(BaseRecord::<(), str>::to(&config.topic).partition(0).payload("open")).unwrap();
+    hanging.flush(PATIENCE).unwrap();
+    append(&home, 0, &["d"]).unwrap();
+    assert_eq!(bounds(&home, 0).end, stable.saturating_add(2));
+    assert_eq!((bounds(&log, 0).end, wait(log.end(0.into(), PATIENCE)).unwrap()), (stable, stable));
+    assert_drained(&mut reader);
+    assert_eq!(reader.position(0.into()), Some(stable));
+    abort(&hanging).unwrap();
+    assert_eq!(texts(&read(&mut reader, 1)), ["d"]);
+    // The marker of the abort follows.
+    assert_eq!(read_up_to(&mut reader, 0, stable.saturating_add(3)), []);
+}
+
+#[test]
 fn a_foreign_record_is_delivered_however_large_or_empty_it_is() {
     let config = Broker::shared().topic(1).unwrap();
     let log = connect(&config);

@@ -205,6 +205,7 @@ mod tests {
             partition: Some(1.into()),
             offset: Some(9.into()),
             record_id: None,
+            home: None,
         };
         let error = Error::from(problem);
         let expected = serde_json::json!({

@@ -4,8 +4,8 @@
 use crate::{
     datum::Sha256,
     id::{
-        Epoch, FINGERPRINT_BYTES_MAX, Fingerprint, ID_BYTES_MAX, JournalSeq, Offset, OrEmpty, PartitionId, PrevHash,
-        RecordId, RunHash, RunId, WriterId, WriterSeq,
+        Epoch, FINGERPRINT_BYTES_MAX, Fingerprint, ID_BYTES_MAX, JournalSeq, LOG_ID_BYTES_MAX, LogId, Offset, OrEmpty,
+        PartitionId, PrevHash, RecordId, RunHash, RunId, WriterId, WriterSeq,
     },
     json::Json,
 };
@@ -65,6 +65,13 @@ named! {
     };
     Offset as "Offset" = number("A record's position in its partition: increasing, with gaps allowed.", Self::MAX.get());
     PartitionId as "Partition" = number("A partition, from 0.", Self::MAX.get().into());
+    LogId as "LogId" = {
+        let about = "A log: `kafka:CLUSTER:TOPIC-ID` or `local:HEX`. Equal ids are the same log. A copy of a log, and a topic that was \
+            deleted and created again, have other ids.";
+        let mut schema = text(about, LOG_ID_BYTES_MAX);
+        schema.insert("pattern".into(), "^[A-Za-z0-9._:-]+$".into());
+        schema
+    };
     Sha256 as "Sha256" = {
         json_schema!({ "type": "string", "description": "A SHA-256, lower-case hexadecimal.", "pattern": "^[0-9a-f]{64}$" })
     };

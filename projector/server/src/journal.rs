@@ -1,11 +1,13 @@
-//! `GET /v1/journal`: the journal, and the features of this server.
+//! `GET /v1/journal`: the journal and its home, and the features of this server.
 
 use super::{app::App, parameters::Nothing};
 use axum::{Json, extract::Query};
+use runlog_projector::index::home::{HomeState, Role};
 use runlog_schemas::{
-    answer::{Feature, Journal, OrOther},
+    answer::{Feature, Journal, JournalHome, LogRole, OrOther},
     codec::{Framing, RECORD_BYTES_MAX},
     datum::hex,
+    id::LogId,
     schema,
 };
 use std::collections::BTreeMap;
@@ -31,5 +33,24 @@ pub(super) async fn get(app: App, _: Query<Nothing>) -> Json<Journal> {
             .filter(|feature| app.projector.has(*feature))
             .map(OrOther::from)
             .collect(),
+        log_id: app.projector.log().id().cloned(),
+        home: home(app.projector.home()),
+        role: role(app.projector.home()).into(),
     })
+}
+
+/// The home in force.
+pub(super) fn home(state: &HomeState) -> Option<JournalHome> {
+    let row = state.known()?;
+    Some(JournalHome { log: LogId::parse(&row.log).ok()?, epoch: row.epoch })
+}
+
+/// The role of this server, as answers name it.
+pub(super) fn role(state: &HomeState) -> LogRole {
+    match state.role() {
+        Role::Unknown => LogRole::Unknown,
+        Role::Home => LogRole::Home,
+        Role::Mirror => LogRole::Mirror,
+        Role::Contested => LogRole::Contested,
+    }
 }

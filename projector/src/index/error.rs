@@ -171,6 +171,7 @@ impl Error {
             partition,
             offset,
             record_id,
+            home: self.home.clone(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The data of a journal and of its server that clients need.
 
-use crate::{or_other::OrOther, symbols};
+use crate::{id::LogId, or_other::OrOther, symbols};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -73,6 +73,24 @@ impl Feature {
     }
 }
 
+symbols! {
+    /// The role of a server. `unknown`: the journal has no home. `home`: the server reads the home. `mirror`: the server reads a
+    /// mirror, or cannot prove that it reads the home. `contested`: two logs were made the home. A server with the role `mirror` or
+    /// `contested` refuses appends, claims, and reads at `latest`.
+    LogRole { Unknown = "unknown", Home = "home", Mirror = "mirror", Contested = "contested" }
+}
+
+/// The home of a journal: the log to which its servers append.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct JournalHome {
+    /// The log.
+    pub log: LogId,
+    /// The number of the home within the journal, from 1.
+    #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
+    pub epoch: u32,
+}
+
 /// The data of a journal for clients and producers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
@@ -98,6 +116,15 @@ pub struct Journal {
     /// The features of this server beyond the first version of this interface. Empty from a server without this list.
     #[serde(default)]
     pub features: Vec<OrOther<Feature>>,
+    /// The log that this server reads. Absent if it cannot be learned, such as from brokers without topic ids.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_id: Option<LogId>,
+    /// The home in force, if the journal has a home.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home: Option<JournalHome>,
+    /// Whether the server reads the home. `unknown` from an older server.
+    #[serde(default = "unknown")]
+    pub role: OrOther<LogRole>,
 }
 
 impl Journal {
@@ -107,7 +134,34 @@ impl Journal {
     }
 }
 
+/// The role of a server that does not report one.
+fn unknown() -> OrOther<LogRole> {
+    LogRole::Unknown.into()
+}
+
 /// The limit of a server that does not report one.
 fn inline_only() -> u64 {
     crate::codec::RECORD_BYTES_MAX as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_servers_journal_has_no_home_and_the_role_is_unknown() {
+        let older = r#"{ "topic": "t", "journal_id": "j", "partitions": 1, "schemas": [] }"#;
+        let journal: Journal = serde_json::from_str(older).unwrap();
+        assert_eq!((&journal.log_id, &journal.home, journal.role == LogRole::Unknown), (&None, &None, true));
+    }
+
+    #[test]
+    fn a_role_of_a_later_version_equals_no_known_role() {
+        let later = r#"{ "topic": "t", "journal_id": "j", "partitions": 1, "schemas": [], "role": "witness",
+            "log_id": "memory:a", "home": { "log": "memory:b", "epoch": 2, "region": "x" } }"#;
+        let journal: Journal = serde_json::from_str(later).unwrap();
+        assert!(!LogRole::ALL.iter().any(|role| journal.role == *role));
+        let home = JournalHome { log: LogId::memory("b").unwrap(), epoch: 2 };
+        assert_eq!((journal.log_id, journal.home), (LogId::memory("a"), Some(home)));
+    }
 }

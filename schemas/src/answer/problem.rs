@@ -1,7 +1,7 @@
 //! The error that a server returns instead of an answer.
 
 use crate::{
-    id::{Offset, PartitionId, RecordId},
+    id::{LogId, Offset, PartitionId, RecordId},
     or_other::OrOther,
     subject::Subject,
 };
@@ -43,6 +43,9 @@ pub struct Problem {
     /// The record of the error; for a call, its request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record_id: Option<RecordId>,
+    /// With the reason `mirror`: the log that is the journal's home.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home: Option<LogId>,
 }
 
 impl Problem {
@@ -70,10 +73,9 @@ crate::symbols! {
 }
 
 crate::symbols! {
-    /// The reason of a refused request. `active`: a process may still be running the effect of the decision.
-    ///
-    /// Of later versions: `mirror`: the server reads a mirror of the journal. `foreign_log`: the position or cursor belongs to
-    /// another log. `doubt`: the run's home was lost.
+    /// The reason of a refused request. `active`: a process may still be running the effect of the decision. `mirror`: the server
+    /// reads a mirror of the journal; the request had no effect, and this server will not accept it. `foreign_log`: the position or
+    /// cursor belongs to another log. `doubt`: the run's home was lost.
     ProblemReason { Active = "active", Mirror = "mirror", ForeignLog = "foreign_log", Doubt = "doubt" }
 }
 

@@ -1,6 +1,6 @@
 //! Health, readiness, and findings about a server that does not work.
 
-use super::{app::App, parameters::Nothing, problem::Refusal};
+use super::{app::App, journal::role, parameters::Nothing, problem::Refusal};
 use axum::{
     Json,
     extract::Query,
@@ -19,7 +19,7 @@ use runlog_projector::index::{
     store::meta::Journal,
 };
 use runlog_schemas::{
-    answer::{Doctor, Finding, PartitionHealth, PartitionState, Severity},
+    answer::{Doctor, Finding, LogRole, PartitionHealth, PartitionState, Severity},
     id::PartitionId,
     symbols,
 };
@@ -335,6 +335,8 @@ pub(super) struct Readiness {
     stopped: Vec<PartitionId>,
     /// Partitions that lag the log's end, or whose end offset could not be read.
     lagging: Vec<PartitionId>,
+    /// Whether the server reads the journal's home. A server on a mirror is ready, too.
+    role: LogRole,
 }
 
 /// Answers 200 if every partition is caught up or stopped, 503 while one lags or if all are stopped. Names the stopped
@@ -362,7 +364,7 @@ pub(super) async fn ready(app: App) -> Response {
     };
     let ready = state == ReadyState::Ready;
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(Readiness { ready, state, stopped, lagging })).into_response()
+    (status, Json(Readiness { ready, state, stopped, lagging, role: role(app.projector.home()) })).into_response()
 }
 
 #[cfg(test)]

@@ -45,6 +45,7 @@ mod horizons;
 mod journal;
 mod large_response;
 mod listeners;
+mod logs;
 mod memory_limits;
 mod metrics;
 mod mount;

@@ -29,7 +29,7 @@ pub(super) fn router_with(projector: Arc<Projector>, options: Options) -> Router
 
 /// Mounts all routes, with the checks that the options ask for.
 pub(super) fn all(app: App) -> Router {
-    let add = |router: Router<App>, route: Route| router.route(route.path, route.guard());
+    let add = |router: Router<App>, route: Route| router.route(route.path, route.guard(&app.projector));
     let router = routes().into_iter().fold(Router::new(), add);
     let page = if app.options.page { page::routes(app.options.hosts.clone()) } else { Router::new() };
     router

@@ -31,10 +31,10 @@ pub(super) fn routes() -> Vec<Route> {
         Route::get("/v1/runs", Run(ReadMeta), run_list::list),
         Route::get("/v1/runs/{run}", Run(ReadMeta), runs::get),
         Route::get("/v1/runs/{run}/records", Run(ReadMeta), runs::records),
-        Route::post("/v1/runs/{run}/records", NewRun(Append), appends::append),
-        Route::post("/v1/runs/{run}/claims", NewRun(Append), appends::claim),
-        Route::post("/v1/runs/{run}/contents", NewRun(Append), contents::upload),
-        Route::post("/v1/runs/{run}/copies", NewRun(Append), copies::append),
+        Route::post("/v1/runs/{run}/records", NewRun(Append), appends::append).at_home("an append"),
+        Route::post("/v1/runs/{run}/claims", NewRun(Append), appends::claim).at_home("a claim"),
+        Route::post("/v1/runs/{run}/contents", NewRun(Append), contents::upload).at_home("an upload"),
+        Route::post("/v1/runs/{run}/copies", NewRun(Append), copies::append).at_home("a copy of a run"),
         Route::get("/v1/runs/{run}/lookup", Run(ReadContent), runs::lookup),
         Route::get("/v1/runs/{run}/calls/{id}", Run(ReadContent), runs::call),
         Route::get("/v1/runs/{run}/checkpoints", Run(ReadMeta), checkpoints::list),
@@ -45,7 +45,7 @@ pub(super) fn routes() -> Vec<Route> {
         Route::get("/v1/runs/{run}/tail", Run(ReadMeta), tail::stream_run),
         Route::get("/v1/runs/{run}/standing/{list}", Run(ReadMeta), open_items::list),
         Route::get("/v1/runs/{run}/facts", Run(ReadContent), facts::list),
-        Route::post("/v1/runs/{run}/effects/{id}/resolution", Run(Resolve), runs::resolve),
+        Route::post("/v1/runs/{run}/effects/{id}/resolution", Run(Resolve), runs::resolve).at_home("a decision"),
         Route::get("/v1/indices/{index}/changes", Run(ReadContent), changes::stream),
         Route::get("/v1/tail", Run(ReadMeta), tail::all::stream_all),
         Route::get("/v1/events", Run(ReadMeta), events::list),
@@ -53,9 +53,9 @@ pub(super) fn routes() -> Vec<Route> {
         Route::get("/v1/anomalies", Run(ReadMeta), fleet::anomalies),
         Route::get("/v1/dead-letters", AllRuns(WATCH), fleet::dead_letters),
         Route::get("/v1/dead-letters/{at}", AllRuns(&[Operate]), fleet::dead_letter),
-        Route::post("/v1/skips", AllRuns(&[Operate]), skips::append),
+        Route::post("/v1/skips", AllRuns(&[Operate]), skips::append).at_home("a skip"),
         Route::get("/v1/horizons", AllRuns(WATCH), horizons::list),
-        Route::post("/v1/horizons", AllRuns(&[Operate]), horizons::append),
+        Route::post("/v1/horizons", AllRuns(&[Operate]), horizons::append).at_home("a retention horizon"),
         Route::post("/v1/verify", AllRuns(WATCH), fleet::verify),
         Route::get("/v1/doctor", AllRuns(WATCH), health::doctor),
         Route::get("/healthz", Open, || async { "ok\n" }),
@@ -81,6 +81,14 @@ mod tests {
     use super::*;
     use serde_json::Value;
     use std::collections::BTreeSet;
+
+    #[test]
+    fn every_call_that_appends_needs_the_home() {
+        // A verification reads the log and appends nothing.
+        let anywhere: Vec<_> = routes().into_iter().filter(|route| route.at_home.is_none()).collect();
+        let posts: Vec<_> = anywhere.iter().filter(|route| route.method == "post").map(|route| route.path).collect();
+        assert_eq!(posts, ["/v1/verify"]);
+    }
 
     #[test]
     fn an_operation_describes_the_query_parameters_that_its_handler_accepts() {

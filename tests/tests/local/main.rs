@@ -38,6 +38,7 @@ mod list_deadlines;
 mod log_contract;
 mod long_runs;
 mod lost_memtables;
+mod mirror_requests;
 mod newest_first;
 mod one_connection;
 mod openapi_describes;

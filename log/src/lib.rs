@@ -140,8 +140,6 @@ pub trait Log: Send + Sync + fmt::Debug {
 
     /// The log's id, which it keeps when it is opened again. Another log has another id, also one with the same topic name and
     /// the same records. `None` if the adapter cannot learn it, such as from brokers without topic ids.
-    ///
-    /// The id is reported only: indices, positions and permissions of a journal do not depend on it.
     fn id(&self) -> Option<&LogId> {
         None
     }

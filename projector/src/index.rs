@@ -22,6 +22,7 @@ pub mod failpoint;
 pub mod flush;
 pub mod fold;
 pub mod follow;
+mod guarded_log;
 pub mod home;
 pub mod journal;
 pub mod pipeline;

@@ -100,11 +100,22 @@ fn build_in(shared: &Shared, fold: &Fold, to: Offset, folder: &Folder) -> Result
         max: memory_bytes.clamp(TABLE_BYTES_MIN, TABLE_BYTES_MAX),
     };
     let mut tables = Tables::new(&options, folder.path().to_owned(), bytes);
-    let Scanned { end, last, voided, .. } = &scanned;
+    let Scanned { end, last, voided, home, accepts, .. } = &scanned;
     tables.put(meta::progress().bytes(), &meta::Progress { next_offset: *end, last: last.clone() }.to_bytes())?;
     tables.put(meta::journal().bytes(), &shared.journal.to_bytes())?;
     for (offset, row) in voided {
         tables.put(meta::skip(*offset).bytes(), &row.to_bytes())?;
+    }
+    if let Some(log) = shared.home.own() {
+        tables.put(meta::log().bytes(), &meta::LogRow { log: log.to_string() }.to_bytes())?;
+    }
+    if let Some(home) = home {
+        tables.put(meta::home().bytes(), &home.to_bytes())?;
+    }
+    let accepts = accepts.iter().map(|(run_id, row)| (meta::accepted(run_id.as_ref().map(RunId::borrow)), row));
+    let accepts: BTreeMap<_, _> = accepts.map(|(key, row)| (key.bytes().to_vec(), row)).collect();
+    for (key, row) in accepts {
+        tables.put(&key, &row.to_bytes())?;
     }
     let tables = Bulk::new(shared, partition, folder, memory_bytes).fold(scanned, tables)?;
     let files = tables.finish()?;

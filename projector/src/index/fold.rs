@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   delivery ─▶ reframe ─▶ decode ─▶ skipped? ─┬─▶ Voided::project (yes)
-//!                                             ├─▶ genesis, skip, horizon (the partition's own)
+//!                                             ├─▶ genesis (homes), skip, horizon (the partition's own)
 //!                                             ├─▶ project::delivery (a run's)
 //!                                             ├─▶ dead letter (unreadable; the fold continues)
 //!                                             ├─▶ stop (a schema that this build does not know)
@@ -14,6 +14,7 @@
 
 use super::{
     failpoint::{self, Failpoints},
+    home::HomeState,
     project::{self, Changes, NewRuns, RecordContext, RunRecord, Standing},
     store::{self, Commit, Rows, Store, anomalies, dead_letters, meta},
 };
@@ -27,8 +28,11 @@ use runlog_schemas::{
 };
 use std::{borrow::Cow, collections::BTreeMap, ops::ControlFlow, sync::Arc};
 
+mod homes;
 mod voided;
 
+use homes::Uncommitted;
+pub(crate) use homes::{Carrier, Effect};
 pub(crate) use voided::{Voided, read_voided};
 
 symbols! {
@@ -97,6 +101,10 @@ pub struct Fold<S = Store> {
     skips: BTreeMap<Offset, Offset>,
     /// Whether the journal's genesis is applied.
     has_genesis: bool,
+    /// The partition's home.
+    known_home: Option<meta::HomeRow>,
+    /// The server's knowledge of the home.
+    home: Arc<HomeState>,
     /// Whether the store may have records that were refused for their content.
     refusals: bool,
     /// Runs whose first record was applied by this fold.
@@ -115,9 +123,23 @@ impl<S: Commit> Fold<S> {
         let progress: meta::Progress = store.get(&meta::progress())?.unwrap_or_default();
         let (next, skips, failpoints) = (progress.next_offset, skips_of(&*store)?, Failpoints::default());
         let has_genesis = store.row(meta::journal().bytes())?.is_some();
+        let (known_home, home) = (store.get(&meta::home())?, HomeState::new(None, None));
         let refusals = has_refusals(&*store)?;
         let new_runs = NewRuns::for_partitions(journal.partitions);
-        Ok(Self { partition, journal, store, next, schemas, skips, has_genesis, refusals, new_runs, failpoints })
+        Ok(Self {
+            partition,
+            journal,
+            store,
+            next,
+            schemas,
+            skips,
+            has_genesis,
+            known_home,
+            home,
+            refusals,
+            new_runs,
+            failpoints,
+        })
     }
 
     /// Sets the functions to call at the points of [`failpoint`].
@@ -129,7 +151,7 @@ impl<S: Commit> Fold<S> {
     /// A fold of the same partition over another store, which must be empty. Copies the skips to it.
     pub(crate) fn with_empty_store(&self, store: Arc<S>) -> Result<Self, store::Error> {
         let fold = Self::resume(self.partition, self.journal.clone(), store, self.schemas.clone())?;
-        let mut fold = fold.with_failpoints(self.failpoints.clone());
+        let mut fold = fold.with_failpoints(self.failpoints.clone()).with_home(self.home.clone());
         fold.copy_skips_from(self)?;
         Ok(fold)
     }
@@ -137,7 +159,7 @@ impl<S: Commit> Fold<S> {
     /// A new fold over the same store, at the position that another writer has committed.
     pub(crate) fn reload(&self) -> Result<Self, store::Error> {
         let fold = Self::resume(self.partition, self.journal.clone(), self.store.clone(), self.schemas.clone())?;
-        Ok(fold.with_failpoints(self.failpoints.clone()))
+        Ok(fold.with_failpoints(self.failpoints.clone()).with_home(self.home.clone()))
     }
 
     /// Copies the skips of another fold's store; they apply from the first record on.
@@ -164,14 +186,14 @@ impl<S: Commit> Fold<S> {
         let mut changes = Changes::of_records(&*store, batch.len(), self.refusals, new_runs);
         let from = self.next;
         let mut last: Option<&Delivery> = None;
-        let mut voided = BTreeMap::new();
+        let mut uncommitted = Uncommitted::default();
         let mut step = Step::Applied;
         for delivery in batch {
             // A batch may contain a record twice, after a seek within it.
             if delivery.offset < last.map_or(from, |last| last.offset.saturating_add(1)) {
                 continue;
             }
-            match self.apply_delivery(delivery, &mut changes, &mut voided)? {
+            match self.apply_delivery(delivery, &mut changes, &mut uncommitted)? {
                 Step::Applied => last = Some(delivery),
                 other => {
                     step = other;
@@ -189,7 +211,7 @@ impl<S: Commit> Fold<S> {
             store.commit(changes.unordered_rows())?;
             // Moves the position right after the commit: after a later panic these records must not be folded again.
             (self.next, self.has_genesis, self.refusals) = (next, has_genesis, changes.may_have_refusals());
-            self.skips.extend(voided);
+            self.adopt(uncommitted);
             self.failpoints.reach(failpoint::BATCH_COMMITTED);
         }
         if let Some(new_runs) = changes.into_new_runs() {
@@ -198,12 +220,12 @@ impl<S: Commit> Fold<S> {
         Ok(step)
     }
 
-    /// Adds the rows of one delivery to `changes`, and to `voided` a dead letter that a skip voids without a rebuild.
+    /// Adds the rows of one delivery to `changes`, and to `uncommitted` what the fold adopts with them.
     fn apply_delivery(
         &self,
         delivery: &Delivery,
         changes: &mut Changes<'_, S>,
-        voided: &mut BTreeMap<Offset, Offset>,
+        uncommitted: &mut Uncommitted,
     ) -> Result<Step, store::Error> {
         if let Some(by) = self.skips.get(&delivery.offset) {
             let read = apply_voided(delivery, &*self.schemas, (*by, self.journal.partitions), changes)?;
@@ -214,10 +236,12 @@ impl<S: Commit> Fold<S> {
         let at = record_context(delivery, &framed);
         match reframed.and_then(|()| codec::read(&framed)) {
             Err(why @ Unreadable::Unresolved { .. }) => Ok(self.wait(at.offset, &why)),
-            Ok(record) if !has_genesis => Ok(self.begin(&record, at, changes)),
-            Ok(record) if record.kind == RecordKind::Skip => self.skip(&record, at, changes, voided),
-            // The first genesis decides; later ones have no effect.
-            Ok(record) if record.kind == RecordKind::Genesis => Ok(Step::Applied),
+            Ok(record) if !has_genesis => Ok(self.begin(&record, delivery, changes, uncommitted)),
+            Ok(record) if record.kind == RecordKind::Skip => self.skip(&record, at, changes, uncommitted),
+            // The first genesis decides which journal it is.
+            Ok(record) if record.kind == RecordKind::Genesis => {
+                Ok(self.apply_genesis(&record, delivery, changes, uncommitted))
+            }
             Ok(record) => {
                 apply(&record, at, self.journal.partitions, changes)?;
                 Ok(Step::Applied)
@@ -238,14 +262,23 @@ impl<S: Commit> Fold<S> {
     }
 
     /// The first record must be this journal's genesis.
-    fn begin(&self, record: &Envelope<'_>, at: RecordContext<'_>, changes: &mut Changes<'_, S>) -> Step {
+    fn begin(
+        &self,
+        record: &Envelope<'_>,
+        delivery: &Delivery,
+        changes: &mut Changes<'_, S>,
+        uncommitted: &mut Uncommitted,
+    ) -> Step {
         match genesis(record) {
             Some(found) if found == self.journal => {
                 changes.put(meta::journal(), &found);
-                Step::Applied
+                if let Some(log) = self.home.own() {
+                    changes.put(meta::log(), &meta::LogRow { log: log.to_string() });
+                }
+                self.apply_genesis(record, delivery, changes, uncommitted)
             }
-            Some(found) => self.not_a_journal(at.offset, &format!("journal {}", found.journal_id)),
-            None => self.not_a_journal(at.offset, &format!("a {} record", record.kind.as_str())),
+            Some(found) => self.not_a_journal(delivery.offset, &format!("journal {}", found.journal_id)),
+            None => self.not_a_journal(delivery.offset, &format!("a {} record", record.kind.as_str())),
         }
     }
 
@@ -266,7 +299,7 @@ impl<S: Commit> Fold<S> {
         record: &Envelope<'_>,
         at: RecordContext<'_>,
         changes: &mut Changes<'_, S>,
-        voided: &mut BTreeMap<Offset, Offset>,
+        Uncommitted { voided, .. }: &mut Uncommitted,
     ) -> Result<Step, store::Error> {
         let Ok(Payload::Skip(Skip { offset, who, why })) = record.payload() else { return Ok(Step::Applied) };
         // A skip voids only an earlier record, and never the genesis.

@@ -7,8 +7,6 @@
 //!
 //! A home is a header of a genesis record, because a mirror copies records with their headers. The home in force is a function of
 //! a partition's records, in log order: the home of the highest epoch.
-//!
-//! Nothing writes the header yet, and every server's role is [`Role::Unknown`]: it works as it did before logs had ids.
 
 use super::{error::Error, store::meta::HomeRow};
 use runlog_schemas::id::{LogId, Offset, RunId};
@@ -135,6 +133,15 @@ pub fn advance(row: Option<&HomeRow>, home: &Home, offset: Offset, millis: i64) 
 fn with_rival(row: &HomeRow, epoch: u32, log: &str) -> Option<HomeRow> {
     let is_rival = epoch == row.epoch && !log.is_empty() && log != row.log && row.rival.is_empty();
     is_rival.then(|| HomeRow { rival: log.to_owned(), ..row.clone() })
+}
+
+impl HomeRow {
+    /// The home, to repeat it in another partition. `None` if the row names no log.
+    pub fn home(&self) -> Option<Home> {
+        let Self { epoch, log, from, who, why, .. } = self;
+        let from = LogId::parse(from).ok();
+        Some(Home { epoch: *epoch, log: LogId::parse(log).ok()?, from, who: who.clone(), why: why.clone() })
+    }
 }
 
 /// The role of a server.

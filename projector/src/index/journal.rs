@@ -3,19 +3,24 @@
 //! The first genesis record in partition 0 decides. A server that finds partition 0 empty appends one and reads back the
 //! first record, because another server may have been faster. Then it appends the same genesis to the empty partitions. If
 //! retention has removed the genesis from the log, the indices built from it still contain the journal's id.
+//!
+//! A server that did not create its topic appends no genesis ([`Genesis::Await`]), and a mirror none to any partition: the
+//! records of a mirror come from its home. The genesis of a new journal names its log as the journal's home.
 
 use super::{
     blocking_schemas::BlockingSchemas,
-    config::Config,
+    config::{Config, Genesis as Writes},
     entry::entry,
     error::Error,
-    fold, rebuild,
+    fold,
+    home::{self, Carried, Home, HomeState, Role},
+    rebuild,
     store::{
         Budget, Rows,
-        meta::{self, Journal},
+        meta::{self, HomeRow, Journal},
     },
 };
-use runlog_log::{Log, Offset, PartitionId};
+use runlog_log::{Bounds, Delivery, Log, LogId, Offset, PartitionId};
 use runlog_schemas::{
     answer::ErrorKind,
     codec::{self, Unreadable},
@@ -24,6 +29,7 @@ use runlog_schemas::{
     record::JournalRecord,
 };
 use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
 
 /// How long opening waits for each answer of the log.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -32,11 +38,28 @@ const READ_BYTES: usize = 1 << 20;
 /// The number of records to read for a partition's first record.
 const FIRST_RECORDS: usize = 1;
 
+/// How long a server that did not create its topic waits for the genesis.
+const GENESIS_WAIT: Duration = Duration::from_secs(10);
+/// The pause between two looks for the genesis.
+const GENESIS_PAUSE: Duration = Duration::from_millis(200);
+
+/// The journal of a log.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    /// The journal.
+    pub journal: Journal,
+    /// The home that its genesis names.
+    pub home: Option<HomeRow>,
+    /// Whether the log has the genesis, or had it: an index can be all that is left of a topic that was deleted and created
+    /// again.
+    has_genesis: bool,
+}
+
 /// Finds the journal of `log`, or creates one if the log is empty.
 ///
 /// Errors: `Invalid` if `config.partitions` is not the journal's number of partitions, or if the topic has fewer. Also
-/// `Invalid` if the topic does not begin with a genesis.
-pub async fn open(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error> {
+/// `Invalid` if the topic does not begin with a genesis, or is empty and another server must write it.
+pub async fn open(log: &Arc<dyn Log>, config: &Config) -> Result<Opened, Error> {
     let live = log.partitions();
     let differs = |what: &str, count: u32, wanted: u32| {
         let message = format!(
@@ -44,19 +67,26 @@ pub async fn open(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error>
         );
         Error::new(ErrorKind::Invalid, message)
     };
-    let bounds = log.bounds(PartitionId::ZERO, DEADLINE).await?;
-    if bounds.start == bounds.end && bounds.end == Offset::ZERO {
+    let mut bounds = log.bounds(PartitionId::ZERO, DEADLINE).await?;
+    let mut of_index = None;
+    if is_empty(bounds) && config.genesis == Writes::Write {
         if let Some(wanted) = config.partitions.filter(|wanted| *wanted != live) {
             return Err(differs(&format!("topic {}", log.topic()), live, wanted));
         }
-        append_genesis(log, PartitionId::ZERO, &(config.ids)(), live, config).await?;
+        let home = log.id().map(first_home);
+        append_genesis(log, PartitionId::ZERO, (&(config.ids)(), live), home, config).await?;
+    } else if is_empty(bounds) {
+        of_index = journal_of_index(log, config).await?;
+        if of_index.is_none() {
+            bounds = await_genesis(log).await?;
+        }
     }
-    let journal = if bounds.start == Offset::ZERO {
-        read_genesis(log, PartitionId::ZERO, config).await?
-    } else {
-        find_journal(log, config).await?
+    let opened = match of_index {
+        Some(journal) => Opened { journal, home: None, has_genesis: false },
+        None if bounds.start == Offset::ZERO => read_genesis(log, PartitionId::ZERO, config).await?,
+        None => find_journal(log, config).await?,
     };
-    let count = journal.partitions;
+    let count = opened.journal.partitions;
     if let Some(wanted) = config.partitions.filter(|wanted| *wanted != count) {
         return Err(differs(&format!("the journal in topic {}", log.topic()), count, wanted));
     }
@@ -67,36 +97,82 @@ pub async fn open(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error>
             ErrorKind::Invalid,
             format!(
                 "journal {} was created with {count} partitions, topic {} has {live}: this is another topic",
-                journal.journal_id,
+                opened.journal.journal_id,
                 log.topic()
             ),
         ));
     }
-    for partition in PartitionId::all(count).skip(1) {
+    Ok(opened)
+}
+
+/// Appends the journal's genesis to the partitions without a record, with the journal's home. Does nothing on a mirror.
+pub async fn complete(log: &Arc<dyn Log>, opened: &Opened, home: &HomeState, config: &Config) -> Result<(), Error> {
+    if !opened.has_genesis || !matches!(home.role(), Role::Unknown | Role::Home) {
+        return Ok(());
+    }
+    let Journal { journal_id, partitions } = &opened.journal;
+    for partition in PartitionId::all(*partitions).skip(1) {
         if log.bounds(partition, DEADLINE).await?.end == Offset::ZERO {
-            append_genesis(log, partition, &journal.journal_id, count, config).await?;
+            let home = home.known().and_then(|row| row.home());
+            append_genesis(log, partition, (journal_id, *partitions), home, config).await?;
         }
     }
-    Ok(journal)
+    Ok(())
+}
+
+fn is_empty(bounds: Bounds) -> bool {
+    bounds.start == bounds.end && bounds.end == Offset::ZERO
+}
+
+/// The home of a new journal.
+fn first_home(log: &LogId) -> Home {
+    Home { epoch: 1, log: log.clone(), from: None, who: String::new(), why: String::new() }
+}
+
+/// Waits until partition 0 has a record.
+///
+/// Errors: `Invalid` after [`GENESIS_WAIT`].
+async fn await_genesis(log: &Arc<dyn Log>) -> Result<Bounds, Error> {
+    let until = Instant::now() + GENESIS_WAIT;
+    loop {
+        let bounds = log.bounds(PartitionId::ZERO, DEADLINE).await?;
+        if !is_empty(bounds) {
+            return Ok(bounds);
+        }
+        if Instant::now() >= until {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!(
+                    "topic {} is empty, and this server did not create it; no other server wrote a genesis within {}. If \
+                     you created the topic for a new journal, start once with --new-journal. If MirrorMaker fills it, start \
+                     again after its first record: a mirror must not get a genesis of its own",
+                    log.topic(),
+                    humantime::format_duration(GENESIS_WAIT)
+                ),
+            ));
+        }
+        tokio::time::sleep(GENESIS_PAUSE).await;
+    }
 }
 
 async fn append_genesis(
     log: &Arc<dyn Log>,
     partition: PartitionId,
-    journal_id: &str,
-    partitions: u32,
+    (journal_id, partitions): (&str, u32),
+    home: Option<Home>,
     config: &Config,
 ) -> Result<(), Error> {
     let payload = Payload::Genesis(Genesis { journal_id: journal_id.into(), partitions });
     let mut record = JournalRecord::of_partition(RecordId::new(format!("genesis:{journal_id}"))?, "runlog", payload);
     record.place.timestamp_millis = (config.clock)();
-    log.append(partition, vec![entry(&record, &*config.schemas)?]).await?;
+    let mut entry = entry(&record, &*config.schemas)?;
+    entry.headers.extend(home.map(|home| home::header(&Carried::Home(home))));
+    log.append(partition, vec![entry]).await?;
     Ok(())
 }
 
-/// Finds the journal of a log whose partition 0 no longer starts with its genesis. Reads an existing index, or another
-/// partition that still starts with it.
-async fn find_journal(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error> {
+/// The journal that an index in the data folder was built from.
+async fn journal_of_index(log: &Arc<dyn Log>, config: &Config) -> Result<Option<Journal>, Error> {
     let (index, partitions) = (config.index(), log.partitions());
     let read = config.executor.run(move || -> Result<Option<Journal>, Error> {
         let budget = Budget::new(READ_BYTES);
@@ -109,13 +185,17 @@ async fn find_journal(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Er
         }
         Ok(None)
     });
-    let read = read
-        .await
-        .map_err(|error| Error::new(ErrorKind::Internal, "the read of the indices did not complete").because(error))?;
-    if let Some(journal) = read? {
-        return Ok(journal);
+    read.await
+        .map_err(|error| Error::new(ErrorKind::Internal, "the read of the indices did not complete").because(error))?
+}
+
+/// Finds the journal of a log whose partition 0 no longer starts with its genesis. Reads an existing index, or another
+/// partition that still starts with it.
+async fn find_journal(log: &Arc<dyn Log>, config: &Config) -> Result<Opened, Error> {
+    if let Some(journal) = journal_of_index(log, config).await? {
+        return Ok(Opened { journal, home: None, has_genesis: true });
     }
-    for partition in PartitionId::all(partitions).skip(1) {
+    for partition in PartitionId::all(log.partitions()).skip(1) {
         if log.bounds(partition, DEADLINE).await?.start == Offset::ZERO {
             return read_genesis(log, partition, config).await;
         }
@@ -130,8 +210,8 @@ async fn find_journal(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Er
     ))
 }
 
-/// The journal named by the first record of `partition`.
-async fn read_genesis(log: &Arc<dyn Log>, partition: PartitionId, config: &Config) -> Result<Journal, Error> {
+/// The journal and the home that the first record of `partition` names.
+async fn read_genesis(log: &Arc<dyn Log>, partition: PartitionId, config: &Config) -> Result<Opened, Error> {
     let start = log.bounds(partition, DEADLINE).await?.start;
     let (shared, wait) = (log.clone(), config.executor.blocking_wait(DEADLINE));
     let read = config.executor.run(move || shared.reader(&[(partition, start)])?.poll(FIRST_RECORDS, wait));
@@ -163,9 +243,21 @@ async fn read_genesis(log: &Arc<dyn Log>, partition: PartitionId, config: &Confi
         }
         Err(error) => return Err(not(format!("an unreadable record ({error})"))),
     };
-    match codec::read(&framed) {
-        Ok(envelope) => fold::genesis(&envelope).ok_or_else(|| not(format!("a {} record", envelope.kind.as_str()))),
-        Err(error) => Err(not(format!("an unreadable record ({error})"))),
+    let envelope = codec::read(&framed).map_err(|error| not(format!("an unreadable record ({error})")))?;
+    let journal = fold::genesis(&envelope).ok_or_else(|| not(format!("a {} record", envelope.kind.as_str())))?;
+    Ok(Opened { journal, home: home_of(record, log.topic()), has_genesis: true })
+}
+
+/// The home that a genesis names.
+fn home_of(genesis: &Delivery, topic: &str) -> Option<HomeRow> {
+    let Delivery { partition, offset, timestamp_millis, headers, .. } = genesis;
+    match home::carried(headers) {
+        Ok(Some(Carried::Home(home))) => home::advance(None, &home, *offset, *timestamp_millis),
+        Ok(_) => None,
+        Err(malformed) => {
+            tracing::warn!(topic, %partition, %offset, "{malformed}");
+            None
+        }
     }
 }
 

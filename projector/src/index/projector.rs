@@ -6,14 +6,12 @@ use super::{
     entry::entry,
     error::Error,
     executor::{Executor, NoResult},
-    failpoint,
-    fold::{Fold, Stop},
+    fold::Stop,
     home::HomeState,
-    journal,
-    pipeline::{self, Pipeline},
+    pipeline::Pipeline,
     query::{self, TopicPartition},
-    shared::{Progress, Shared, Start},
-    store::{Budget, Rows, Store, meta},
+    shared::{Progress, Shared},
+    store::{Store, meta},
 };
 use runlog_log::{Bounds, Entry, Log};
 use runlog_schemas::{
@@ -31,6 +29,8 @@ use tokio::time::Instant;
 
 mod start;
 
+/// Whether positions name their log. They do not yet: an older server refuses such a position.
+const NAMES_LOGS: bool = false;
 /// How long [`Projector::end`] waits for the flush of all rows.
 const END_FLUSH_WAIT: Duration = Duration::from_secs(5);
 
@@ -78,40 +78,6 @@ pub struct Projector {
 }
 
 impl Projector {
-    /// Opens the journal and its indices, checks each against the log, and starts the loop.
-    ///
-    /// A partition whose index does not match the log (truncated, diverged, another journal) stops; the others continue.
-    /// Its rows are kept and still answer at `eventual`.
-    pub async fn start(config: Config, log: Arc<dyn Log>) -> Result<Self, Error> {
-        let journal = journal::open(&log, &config).await?;
-        let budget = Budget::new(config.memory_bytes);
-        let mut partitions = Vec::new();
-        let (mut folds, mut log_starts) = (Vec::new(), Vec::new());
-        for partition in PartitionId::all(journal.partitions) {
-            let store = Arc::new(start::open(&config, &log, &journal, partition, &budget).await?);
-            config.failpoints.reach(failpoint::STORE_OPENED);
-            let fold = Fold::resume(partition, journal.clone(), store.clone(), config.schemas.clone())?
-                .with_failpoints(config.failpoints.clone());
-            let (stopped, build) = if config.paused {
-                (None, None)
-            } else {
-                let bounds = log.bounds(partition, Duration::from_secs(30)).await?;
-                log_starts.push((partition, bounds.start));
-                start::begins(&log, &fold, bounds, &config).await?
-            };
-            let progress = Progress { applied: fold.next, stopped: stopped.clone() };
-            let older = store.get(&meta::older())?;
-            partitions.push(Start { store, progress, older });
-            folds.push(pipeline::Start { fold, stopped, build });
-        }
-        let shared = Arc::new(Shared::new(config, log, journal, budget, partitions));
-        log_starts
-            .into_iter()
-            .for_each(|(partition, start)| shared.flushes.saw_log_start(partition, start, Instant::now()));
-        let runner = Mutex::new(if shared.config.paused { Runner::Nobody } else { runner(&shared, folds)? });
-        Ok(Self { shared, runner })
-    }
-
     /// Ends the loop and waits for it: at most one poll's wait, and one second for the writes in progress. A write that
     /// does not return in time stays with its thread. Then flushes the indices, for at most 5 s. The next start applies the
     /// records again whose rows are not on disk.
@@ -191,8 +157,7 @@ impl Projector {
 
     /// Whether clients may use a feature: not every schema version that is written can express all.
     pub fn has(&self, feature: Feature) -> bool {
-        // Positions and cursors do not name their log yet.
-        feature != Feature::Logs && (self.shared.config.writes_basis() || !feature.needs_basis())
+        (NAMES_LOGS || feature != Feature::Logs) && (self.shared.config.writes_basis() || !feature.needs_basis())
     }
 
     /// The log's time now, milliseconds since the Unix epoch: by the log's own clock, or by the projector's if another
@@ -270,7 +235,8 @@ impl Projector {
 
     /// The topic and partition of an answer's positions.
     pub fn place(&self, partition: PartitionId) -> TopicPartition<'_> {
-        TopicPartition { topic: self.shared.log.topic(), partition, log: self.shared.home.tag() }
+        let log = self.shared.home.tag().filter(|_| NAMES_LOGS);
+        TopicPartition { topic: self.shared.log.topic(), partition, log }
     }
 
     /// Requests the partition's bounds from the log.
@@ -294,14 +260,22 @@ impl Projector {
     /// layout's index.
     ///
     /// Errors: `Stale` with the lag, after the deadline; `PartitionStopped` at once on a stopped partition, except at
-    /// `eventual` without such a rebuild. A stopped partition may have applied enough records, but of another log.
+    /// `eventual` without such a rebuild. A stopped partition may have applied enough records, but of another log. At `latest`
+    /// `Unavailable` with the reason `mirror` if the log is not the journal's home: the home may have more records.
     pub async fn wait(
         &self,
         partition: PartitionId,
         consistency: Consistency,
         deadline: Duration,
     ) -> Result<(), Error> {
-        self.wait_knowing(partition, Offset::ZERO, consistency, deadline).await
+        self.wait_at_home(partition, Offset::ZERO, consistency, deadline).await
+    }
+
+    /// Waits until `partition` has applied all records that the log contained when this call began, also on a mirror.
+    ///
+    /// Errors: as [`Projector::wait`] at `latest`, except that a mirror is no error.
+    pub async fn caught_up(&self, partition: PartitionId, deadline: Duration) -> Result<(), Error> {
+        self.wait_knowing(partition, Offset::ZERO, Consistency::Latest, deadline).await
     }
 
     /// Waits until the record at `offset`, which the log has acknowledged, is applied, and `partition` is as fresh as
@@ -315,11 +289,29 @@ impl Projector {
         deadline: Duration,
     ) -> Result<(), Error> {
         let applied = self.wait(partition, Consistency::AtLeast(partition, offset), deadline);
-        let fresh = self.wait_knowing(partition, offset.saturating_add(1), consistency, deadline);
+        let fresh = self.wait_at_home(partition, offset.saturating_add(1), consistency, deadline);
         tokio::try_join!(applied, fresh).map(drop)
     }
 
-    /// Like [`Projector::wait`]. The log is known to have all offsets below `known`.
+    /// Like [`Projector::wait_knowing`], and refuses `latest` on a mirror.
+    async fn wait_at_home(
+        &self,
+        partition: PartitionId,
+        known: Offset,
+        consistency: Consistency,
+        deadline: Duration,
+    ) -> Result<(), Error> {
+        let check = || match consistency {
+            Consistency::Latest => self.shared.home.check_home("a read at latest"),
+            Consistency::Eventual | Consistency::AtLeast(..) => Ok(()),
+        };
+        check()?;
+        self.wait_knowing(partition, known, consistency, deadline).await?;
+        // The records that were applied meanwhile may have made the log a mirror.
+        check()
+    }
+
+    /// Like [`Projector::wait`], on any log. It is known to have all offsets below `known`.
     async fn wait_knowing(
         &self,
         partition: PartitionId,
@@ -480,15 +472,4 @@ pub fn moved_back(partition: PartitionId, end: Offset, applied: Offset) -> Strin
         "the log of partition {partition} ends at offset {end}, and records up to {applied} were applied from it: a deposed \
          leader answered, or the topic was deleted and created again; retry; if the error persists, restart the server"
     )
-}
-
-fn runner(shared: &Arc<Shared>, folds: Vec<pipeline::Start>) -> Result<Runner, Error> {
-    let pipeline = Pipeline::new(shared.clone(), folds)?;
-    if shared.config.executor.is_caller() {
-        return Ok(Runner::Caller(Box::new(pipeline)));
-    }
-    let thread = Executor::thread("runlog-project", move || pipeline.run());
-    thread
-        .map(Runner::Thread)
-        .map_err(|error| Error::new(ErrorKind::Internal, "the projection thread did not start").because(error))
 }

@@ -78,7 +78,7 @@ impl Shared {
     /// The partitions in order.
     pub(crate) fn new(
         config: Config,
-        log: Arc<dyn Log>,
+        (log, home): (Arc<dyn Log>, Arc<HomeState>),
         journal: meta::Journal,
         budget: Budget,
         partitions: Vec<Start>,
@@ -95,8 +95,6 @@ impl Shared {
         let builds_max = std::thread::available_parallelism().map_or(1, usize::from).min(partitions.len()).max(1);
         let builds = Semaphore::new(builds_max);
         let flushes = Flushes::new(config.flush, budget.memtables_max(), partitions.len());
-        // The journal has no home yet.
-        let home = HomeState::new(None, None);
         Self { log, journal, home, budget, flushes, ending, config, builds, builds_max, followers, reads, partitions }
     }
 

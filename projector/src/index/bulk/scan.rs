@@ -2,7 +2,7 @@
 //! the fold ends, and sorts all others by run.
 //!
 //! ```text
-//!   log ─▶ decode ─┬─ genesis ─▶ checked
+//!   log ─▶ decode ─┬─ genesis ─▶ checked, homes
 //!                  ├─ skip ─▶ who voids what          ─┐
 //!                  ├─ unknown schema ─▶ may be a stop  ├─▶ where the fold ends, and what is voided
 //!                  └─ all others ─▶ sorter ────────────┘
@@ -19,7 +19,7 @@ use super::{
 use crate::index::{
     blocking_schemas::BlockingSchemas,
     error::Error,
-    fold::{self, Stop, Voided},
+    fold::{self, Carrier, Effect, Stop, Voided},
     project::RecordContext,
     shared::Shared,
     store::{Key, meta},
@@ -44,7 +44,7 @@ const READ_WAIT: Duration = Duration::from_secs(30);
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 /// How long a record waits for the registry to resolve its schema.
 const SCHEMA_WAIT: Duration = Duration::from_secs(30);
-/// The most skips, and the most records with an unknown schema. The scan ends before the next one.
+/// The most skips, homes and accepts, and records with an unknown schema, each. The scan ends before the next one.
 const COLLECTED_MAX: usize = 100_000;
 
 /// The input of a scan.
@@ -79,6 +79,10 @@ pub(super) struct Scanned {
     /// The last record below `end`.
     pub(super) last: Option<meta::Last>,
     pub(super) voided: BTreeMap<Offset, meta::SkipRow>,
+    /// The partition's home at `end`.
+    pub(super) home: Option<meta::HomeRow>,
+    /// The accepted runs, `None` for all unknown ones.
+    pub(super) accepts: BTreeMap<Option<RunId>, meta::AcceptRow>,
     /// The number of records read.
     pub(super) read: u64,
 }
@@ -109,6 +113,10 @@ struct Scan<'a> {
     has_genesis: bool,
     blocks: Vec<Block>,
     skips_found: Vec<FoundSkip>,
+    /// The genesis records with a header, in log order.
+    carriers: Vec<Carrier>,
+    /// The home after them.
+    home: Option<meta::HomeRow>,
     read: u64,
 }
 
@@ -129,8 +137,18 @@ enum ScanStep {
 /// server shuts down. With [`Skips::Known`] also `Unavailable` for a schema that the registry does not resolve in time, and
 /// `Internal` for a blocking record.
 pub(super) fn scan(source: Source<'_>, records: Sorter) -> Result<Option<Scanned>, Error> {
-    let (next, last, has_genesis, blocks, skips_found, read) = (Offset::ZERO, None, false, Vec::new(), Vec::new(), 0);
-    let mut scan = Scan { source, records, next, last, has_genesis, blocks, skips_found, read };
+    let mut scan = Scan {
+        source,
+        records,
+        next: Offset::ZERO,
+        last: None,
+        has_genesis: false,
+        blocks: Vec::new(),
+        skips_found: Vec::new(),
+        carriers: Vec::new(),
+        home: None,
+        read: 0,
+    };
     match scan.read()? {
         ScanStep::Continue | ScanStep::End if scan.has_genesis || scan.source.skips == Skips::Known => {
             scan.finish().map(Some)
@@ -214,11 +232,11 @@ impl Scan<'_> {
             Err(why @ Unreadable::Unresolved { .. }) => return self.end_unresolved(why),
             Ok(record) if !self.has_genesis => {
                 self.has_genesis = fold::genesis(record).is_some_and(|found| found == *journal);
-                return Ok(if self.has_genesis { ScanStep::Continue } else { ScanStep::Foreign });
+                return Ok(if self.has_genesis { self.collect_genesis(record, delivery) } else { ScanStep::Foreign });
             }
             Err(_) if !self.has_genesis => return Ok(ScanStep::Foreign),
             Ok(record) => match record.kind {
-                RecordKind::Genesis => return Ok(ScanStep::Continue),
+                RecordKind::Genesis => return Ok(self.collect_genesis(record, delivery)),
                 RecordKind::Skip => return Ok(self.collect_skip(record, at.offset, false)),
                 _ => record.run_id.map_or_else(partition_key, run_key),
             },
@@ -258,6 +276,22 @@ impl Scan<'_> {
         Ok(ScanStep::Continue)
     }
 
+    /// Collects the home or the accept of a genesis. The scan ends before the genesis of another journal that stops the live fold.
+    fn collect_genesis(&mut self, record: &Envelope<'_>, delivery: &Delivery) -> ScanStep {
+        let journal = &self.source.shared.journal;
+        let Some(carrier) = Carrier::read(record, delivery, journal) else { return ScanStep::Continue };
+        match carrier.effect(journal, self.home.as_ref()) {
+            Effect::Foreign(_) => return ScanStep::End,
+            Effect::Home(row) => self.home = Some(row),
+            Effect::None | Effect::Accept(..) => {}
+        }
+        if self.carriers.len() >= COLLECTED_MAX {
+            return ScanStep::End;
+        }
+        self.carriers.push(carrier);
+        ScanStep::Continue
+    }
+
     /// Collects a record if it is a skip of the log. A skip that voids no record has no effect.
     fn collect_skip(&mut self, record: &Envelope<'_>, at: Offset, is_voided: bool) -> ScanStep {
         if self.source.skips == Skips::Known || record.kind != RecordKind::Skip {
@@ -287,7 +321,7 @@ impl Scan<'_> {
 
     /// Determines the fold's end and the voided offsets.
     fn finish(self) -> Result<Scanned, Error> {
-        let Self { source, records, next, last, blocks, skips_found, read, .. } = self;
+        let Self { source, records, next, last, blocks, skips_found, carriers, read, .. } = self;
         let (mut end, mut last, mut voided) = (next, last.as_ref().map(last_of), source.voided);
         let mut skips_by_offset: BTreeMap<Offset, Vec<&FoundSkip>> = BTreeMap::new();
         skips_found.iter().for_each(|skip| skips_by_offset.entry(skip.voids).or_default().push(skip));
@@ -312,7 +346,15 @@ impl Scan<'_> {
                 voided.entry(skip.voids).or_insert_with(|| skip.row.clone());
             }
         }
-        Ok(Scanned { records: records.finish()?, end, last, voided, read })
+        let (mut home, mut accepts) = (None, BTreeMap::new());
+        for carrier in carriers.iter().filter(|carrier| carrier.offset < end && !voided.contains_key(&carrier.offset)) {
+            match carrier.effect(&source.shared.journal, home.as_ref()) {
+                Effect::Home(row) => home = Some(row),
+                Effect::Accept(run_id, row) => drop(accepts.insert(run_id, row)),
+                Effect::None | Effect::Foreign(_) => {}
+            }
+        }
+        Ok(Scanned { records: records.finish()?, end, last, voided, home, accepts, read })
     }
 }
 

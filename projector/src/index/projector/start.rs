@@ -1,13 +1,25 @@
-//! Opens the indices of a projector, and checks each against the log.
+//! Starts a projector: opens its indices, and checks each against the log.
+//!
+//! ```text
+//!   journal::open ─▶ stores ─▶ home (genesis, indices) ─▶ journal::complete ─▶ folds, checked against the log ─▶ the loop
+//! ```
 
+use super::{Projector, Runner};
 use crate::index::{
     bulk,
     config::Config,
     error::Error,
     executor::Executor,
+    failpoint,
     fold::{Fold, Stop, StopKind},
+    guarded_log::GuardedLog,
+    home::HomeState,
+    journal,
+    pipeline::{self, Pipeline},
+    project::Changes,
     rebuild::{self, LiveStore},
-    store::{Budget, Rows, Store, meta},
+    shared::{self, Progress, Shared},
+    store::{Budget, Commit, Rows, Store, meta},
 };
 use runlog_log::{Bounds, Log};
 use runlog_schemas::{
@@ -15,21 +27,89 @@ use runlog_schemas::{
     datum::Sha256,
     id::{Offset, PartitionId},
 };
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tokio::time::Instant;
 
-/// Opens the partition's store. If it has an older layout, creates an empty store beside it, which is built from the log.
-/// If the log cannot rebuild the index, the older store stays unchanged and this fails.
-pub(super) async fn open(
-    config: &Config,
-    log: &Arc<dyn Log>,
-    journal: &meta::Journal,
-    partition: PartitionId,
-    budget: &Budget,
-) -> Result<Store, Error> {
+impl Projector {
+    /// Opens the journal and its indices, checks each against the log, and starts the loop.
+    ///
+    /// A partition whose index does not match the log (truncated, diverged, another journal) stops; the others continue.
+    /// Its rows are kept and still answer at `eventual`.
+    pub async fn start(config: Config, log: Arc<dyn Log>) -> Result<Self, Error> {
+        let opened = journal::open(&log, &config).await?;
+        let budget = Budget::new(config.memory_bytes);
+        let mut live = Vec::new();
+        for partition in PartitionId::all(opened.journal.partitions) {
+            live.push((partition, open_live(&config, partition, &budget)?));
+        }
+        let home = HomeState::new(log.id().cloned(), opened.home.clone());
+        for (_, live) in &live {
+            live.store().get(&meta::home())?.iter().for_each(|row| home.learn(row));
+        }
+        journal::complete(&log, &opened, &home, &config).await?;
+        let journal = opened.journal;
+        let log: Arc<dyn Log> = Arc::new(GuardedLog::new(log, home.clone()));
+        let mut partitions = Vec::new();
+        let (mut folds, mut log_starts) = (Vec::new(), Vec::new());
+        for (partition, live) in live {
+            let store = Arc::new(current(&config, &log, &journal, (partition, live), &budget).await?);
+            config.failpoints.reach(failpoint::STORE_OPENED);
+            let fold = Fold::resume(partition, journal.clone(), store.clone(), config.schemas.clone())?
+                .with_failpoints(config.failpoints.clone())
+                .with_home(home.clone());
+            let (stopped, build) = if config.paused {
+                (None, None)
+            } else {
+                let bounds = log.bounds(partition, Duration::from_secs(30)).await?;
+                log_starts.push((partition, bounds.start));
+                begins(&log, &fold, bounds, &config).await?
+            };
+            let progress = Progress { applied: fold.next, stopped: stopped.clone() };
+            let older = store.get(&meta::older())?;
+            partitions.push(shared::Start { store, progress, older });
+            folds.push(pipeline::Start { fold, stopped, build });
+        }
+        let shared = Arc::new(Shared::new(config, (log, home), journal, budget, partitions));
+        log_starts
+            .into_iter()
+            .for_each(|(partition, start)| shared.flushes.saw_log_start(partition, start, Instant::now()));
+        let runner = Mutex::new(if shared.config.paused { Runner::Nobody } else { runner(&shared, folds)? });
+        Ok(Self { shared, runner })
+    }
+}
+
+fn runner(shared: &Arc<Shared>, folds: Vec<pipeline::Start>) -> Result<Runner, Error> {
+    let pipeline = Pipeline::new(shared.clone(), folds)?;
+    if shared.config.executor.is_caller() {
+        return Ok(Runner::Caller(Box::new(pipeline)));
+    }
+    let thread = Executor::thread("runlog-project", move || pipeline.run());
+    thread
+        .map(Runner::Thread)
+        .map_err(|error| Error::new(ErrorKind::Internal, "the projection thread did not start").because(error))
+}
+
+/// Opens the partition's store, in whichever layout it is.
+fn open_live(config: &Config, partition: PartitionId, budget: &Budget) -> Result<LiveStore, Error> {
     let index = config.index();
     // Removes the temporary files of an unfinished build.
     bulk::folder(&index, partition).remove();
-    let older = match rebuild::open(&index, partition, budget)? {
+    Ok(rebuild::open(&index, partition, budget)?)
+}
+
+/// Returns the partition's store. If it has an older layout, creates an empty store beside it, which is built from the log.
+/// If the log cannot rebuild the index, the older store stays unchanged and this fails.
+async fn current(
+    config: &Config,
+    log: &Arc<dyn Log>,
+    journal: &meta::Journal,
+    (partition, live): (PartitionId, LiveStore),
+    budget: &Budget,
+) -> Result<Store, Error> {
+    let older = match live {
         LiveStore::Current(store) => return Ok(store),
         LiveStore::Older(store) => store,
     };
@@ -37,6 +117,9 @@ pub(super) async fn open(
     if let Some(other) = older_journal.filter(|other| other != journal) {
         // An index built from this log would answer that the other journal's runs do not exist.
         let why = format!("it belongs to journal {}, the log to journal {}", other.journal_id, journal.journal_id);
+        return Err(older.outgrown(why)?.into());
+    }
+    if let Some(why) = other_log(log, &older)? {
         return Err(older.outgrown(why)?.into());
     }
     if config.paused {
@@ -48,7 +131,7 @@ pub(super) async fn open(
             format!("it cannot be rebuilt: partition {partition} of the log begins at offset {start}, no longer at 0");
         return Err(older.outgrown(why)?.into());
     }
-    Ok(rebuild::create_beside(&index, partition, &older, budget)?)
+    Ok(rebuild::create_beside(&config.index(), partition, &older, budget)?)
 }
 
 /// The time limit of a partition's first read at start.
@@ -56,19 +139,56 @@ const FIRST_READ: Duration = Duration::from_secs(30);
 
 /// Returns the stop of a fold that cannot continue on this log, and the offset (exclusive) for a bulk build of an empty
 /// index.
-pub(super) async fn begins(
+async fn begins(
     log: &Arc<dyn Log>,
     fold: &Fold,
     bounds: Bounds,
     config: &Config,
 ) -> Result<(Option<Stop>, Option<Offset>), Error> {
-    let stop = check_against_log(log, fold, bounds, &config.executor).await?;
+    let stop = match check_against_log(log, fold, bounds, &config.executor).await? {
+        Match::Other(kind, error) => Some(Stop { offset: fold.next, kind, error }),
+        Match::Unproven => None,
+        Match::Same => {
+            adopt(log, &fold.store)?;
+            None
+        }
+    };
     let is_new = stop.is_none() && fold.next == Offset::ZERO && fold.store.takes_tables();
     let build = is_new && bounds.end.get() >= config.bulk.offsets_min;
     Ok((stop, build.then_some(bounds.end)))
 }
 
-/// Returns the stop of a fold that cannot continue on this log.
+/// Records the log of an index that was built before logs had ids.
+fn adopt(log: &Arc<dyn Log>, store: &Store) -> Result<(), Error> {
+    let Some(own) = log.id() else { return Ok(()) };
+    if store.row(meta::log().bytes())?.is_none() {
+        let mut changes = Changes::new(store);
+        changes.put(meta::log(), &meta::LogRow { log: own.to_string() });
+        store.commit(changes.rows())?;
+    }
+    Ok(())
+}
+
+/// The log that an index was built from, if it is known to be another one.
+fn other_log(log: &Arc<dyn Log>, store: &Store) -> Result<Option<String>, Error> {
+    let Some(own) = log.id() else { return Ok(None) };
+    let row: Option<meta::LogRow> = store.get(&meta::log())?;
+    let other = row.filter(|row| row.log != own.as_str());
+    Ok(other.map(|row| format!("the index was built from log {}, this is log {own}", row.log)))
+}
+
+/// Whether an index matches the log.
+#[derive(Debug)]
+enum Match {
+    /// The log has the last record that the index was built from.
+    Same,
+    /// Nothing contradicts it: the index is empty, or its last record has been removed from the log.
+    Unproven,
+    /// The fold cannot continue on this log.
+    Other(StopKind, String),
+}
+
+/// Compares an index with the log.
 ///
 /// Errors: `Unavailable` if the log did not answer in time: its records are unknown.
 async fn check_against_log(
@@ -76,8 +196,11 @@ async fn check_against_log(
     fold: &Fold,
     bounds: Bounds,
     executor: &Executor,
-) -> Result<Option<Stop>, Error> {
-    let stop = |kind, error: String| Ok(Some(Stop { offset: fold.next, kind, error }));
+) -> Result<Match, Error> {
+    let stop = |kind, error: String| Ok(Match::Other(kind, error));
+    if let Some(error) = other_log(log, &fold.store)? {
+        return stop(StopKind::ForeignLog, error);
+    }
     if fold.next < bounds.start {
         return stop(
             StopKind::LogTruncated,
@@ -104,7 +227,9 @@ async fn check_against_log(
         );
     }
     let progress: meta::Progress = fold.store.get(&meta::progress())?.unwrap_or_default();
-    let Some(last) = progress.last.filter(|last| last.offset >= bounds.start) else { return Ok(None) };
+    let Some(last) = progress.last.filter(|last| last.offset >= bounds.start) else {
+        return Ok(Match::Unproven);
+    };
     let (log, partition, wait) = (log.clone(), fold.partition, executor.blocking_wait(FIRST_READ));
     let topic = log.topic().to_owned();
     let read = executor.run(move || {
@@ -118,7 +243,7 @@ async fn check_against_log(
         .await
         .map_err(|error| Error::new(ErrorKind::Internal, "the read of the log did not complete").because(error))??;
     match record {
-        Some(record) if record.offset == last.offset && Sha256::of(&record.value) == last.hash => Ok(None),
+        Some(record) if record.offset == last.offset && Sha256::of(&record.value) == last.hash => Ok(Match::Same),
         None if !is_read => {
             let waited = humantime::format_duration(FIRST_READ);
             let place = format!("topic {topic}, partition {partition}, offset {}", last.offset);

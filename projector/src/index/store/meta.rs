@@ -120,7 +120,7 @@ pub struct SkipRow {
 }
 datum!(SkipRow { at, who, why });
 
-/// The log that a store was built from. No build writes this row yet.
+/// The log that a store was built from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogRow {
     /// Its id.
@@ -128,7 +128,7 @@ pub struct LogRow {
 }
 datum!(LogRow { log });
 
-/// The home in force after a partition's records. No build writes this row yet.
+/// The home in force after a partition's records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HomeRow {
     /// The number of the home within the journal, from 1.
@@ -152,7 +152,7 @@ pub struct HomeRow {
 }
 datum!(HomeRow { epoch, log, origin, rival, from, offset, logged_at_millis, who, why });
 
-/// An operator's statement that a run may continue although its home was lost. No build writes this row yet.
+/// An operator's statement that a run may continue although its home was lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcceptRow {
     /// The offset of the record.

@@ -1,0 +1,137 @@
+//! The effects of genesis records: homes and accepts, in their headers. The live fold and a bulk build derive them here, so they
+//! cannot differ.
+
+use super::{Fold, Step, Stop, StopKind, genesis};
+use crate::index::{
+    home::{self, Accept, Carried, HomeState},
+    project::Changes,
+    store::{
+        Commit,
+        meta::{self, AcceptRow, HomeRow},
+    },
+};
+use runlog_log::Delivery;
+use runlog_schemas::{
+    codec::Envelope,
+    id::{Offset, RunId},
+};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// A genesis record with a header.
+#[derive(Debug)]
+pub(crate) struct Carrier {
+    /// Its offset.
+    pub(crate) offset: Offset,
+    logged_at_millis: i64,
+    /// The id of the journal, if it is another one than the partition's.
+    foreign: Option<String>,
+    carried: Carried,
+}
+
+/// The effect of a genesis record on its partition.
+#[derive(Debug)]
+pub(crate) enum Effect {
+    /// None.
+    None,
+    /// This is the partition's home from now on.
+    Home(HomeRow),
+    /// The run may continue; without a run, all runs that are unknown here.
+    Accept(Option<RunId>, AcceptRow),
+    /// It is the genesis of another journal in another log, whose records must not be here. Contains the reason for the stop.
+    Foreign(String),
+}
+
+impl Carrier {
+    /// Reads the header of the genesis record in `delivery`, in a partition of `journal`. `None` if it has no header that this
+    /// build can use.
+    pub(crate) fn read(record: &Envelope<'_>, delivery: &Delivery, journal: &meta::Journal) -> Option<Self> {
+        let Delivery { partition, offset, timestamp_millis, headers, .. } = delivery;
+        let found = genesis(record)?;
+        let carried = home::carried(headers).unwrap_or_else(|malformed| {
+            tracing::warn!(%partition, %offset, "{malformed}");
+            None
+        })?;
+        let foreign = (found.journal_id != journal.journal_id).then(|| found.journal_id.clone());
+        let is_of_journal = foreign.is_some() || found == *journal;
+        let (offset, logged_at_millis) = (*offset, *timestamp_millis);
+        is_of_journal.then_some(Self { offset, logged_at_millis, foreign, carried })
+    }
+
+    /// Its effect on a partition of `journal` with this home.
+    pub(crate) fn effect(&self, journal: &meta::Journal, home: Option<&HomeRow>) -> Effect {
+        match (&self.foreign, &self.carried) {
+            (Some(foreign), Carried::Home(new)) => match home {
+                Some(home) if home.log != new.log.as_str() => Effect::Foreign(format!(
+                    "a genesis of journal {foreign} of log {} arrives in the topic of journal {}; stop MirrorMaker, and let it \
+                     fill a topic of its own",
+                    new.log, journal.journal_id
+                )),
+                // Another server created a journal in this log at the same time, and the first genesis decided.
+                _ => Effect::None,
+            },
+            (Some(_), Carried::Accept(_)) => Effect::None,
+            (None, Carried::Home(new)) => {
+                home::advance(home, new, self.offset, self.logged_at_millis).map_or(Effect::None, Effect::Home)
+            }
+            (None, Carried::Accept(Accept { run, who, why })) => {
+                let row = AcceptRow { offset: self.offset, who: who.clone(), why: why.clone() };
+                Effect::Accept(run.clone(), row)
+            }
+        }
+    }
+}
+
+/// What a fold adopts after the commit of a batch.
+#[derive(Debug, Default)]
+pub(super) struct Uncommitted {
+    /// Dead letters that a skip voids without a rebuild, each with the skip's own offset.
+    pub(super) voided: BTreeMap<Offset, Offset>,
+    /// The partition's home, if it changed.
+    pub(super) home: Option<HomeRow>,
+}
+
+impl<S: Commit> Fold<S> {
+    /// Sets the server's knowledge of the home, which learns the home of this partition.
+    #[must_use]
+    pub fn with_home(self, home: Arc<HomeState>) -> Self {
+        self.known_home.iter().for_each(|row| home.learn(row));
+        Self { home, ..self }
+    }
+
+    /// The home at the next record of a batch.
+    fn home_in<'h>(&'h self, uncommitted: &'h Uncommitted) -> Option<&'h HomeRow> {
+        uncommitted.home.as_ref().or(self.known_home.as_ref())
+    }
+
+    /// Applies a genesis record of the journal, the first one or a later one.
+    pub(super) fn apply_genesis(
+        &self,
+        record: &Envelope<'_>,
+        delivery: &Delivery,
+        changes: &mut Changes<'_, S>,
+        uncommitted: &mut Uncommitted,
+    ) -> Step {
+        let Some(carrier) = Carrier::read(record, delivery, &self.journal) else { return Step::Applied };
+        match carrier.effect(&self.journal, self.home_in(uncommitted)) {
+            Effect::None => {}
+            Effect::Home(row) => {
+                changes.put(meta::home(), &row);
+                uncommitted.home = Some(row);
+            }
+            Effect::Accept(run_id, row) => changes.put(meta::accepted(run_id.as_ref().map(RunId::borrow)), &row),
+            Effect::Foreign(error) => {
+                return Step::Stopped(Stop { offset: delivery.offset, kind: StopKind::NotAJournal, error });
+            }
+        }
+        Step::Applied
+    }
+
+    /// Adopts a committed batch.
+    pub(super) fn adopt(&mut self, uncommitted: Uncommitted) {
+        self.skips.extend(uncommitted.voided);
+        if let Some(row) = uncommitted.home {
+            self.home.learn(&row);
+            self.known_home = Some(row);
+        }
+    }
+}

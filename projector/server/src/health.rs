@@ -1,5 +1,7 @@
 //! Health, readiness, and findings about a server that does not work.
 
+mod home;
+
 use super::{app::App, journal::role, parameters::Nothing, problem::Refusal};
 use axum::{
     Json,
@@ -8,10 +10,11 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures_util::future::{join, join_all};
-use runlog_log::{Clients, Replacement, Stall, Weakness};
+use home::{View, is_read_only, of_weakness};
+use runlog_log::{Clients, LogSettings, Replacement, Stall};
 use runlog_projector::index::{
     fold::{Stop, StopKind},
-    projector::{Consistency, moved_back},
+    projector::moved_back,
     query::{
         counts::{self, Counts},
         visible::Visible,
@@ -63,8 +66,8 @@ pub(super) async fn health(app: &App) -> Vec<PartitionHealth> {
         .await
 }
 
-/// Finds settings in the log's current configuration that could lose records or mislead producers.
-async fn settings(app: &App) -> Vec<Finding> {
+/// Reads the log's current settings. The error is a finding.
+async fn settings(app: &App) -> Result<LogSettings, Finding> {
     let ask = async {
         // One thread waits for the log, however many requests there are. The semaphore is never closed.
         let turn = app.limits.weaknesses.clone().acquire_owned().await.ok();
@@ -74,25 +77,29 @@ async fn settings(app: &App) -> Vec<Finding> {
         };
         app.blocking(look).await
     };
-    let answer = tokio::time::timeout(PATIENCE, ask).await;
-    let unknown = |why: String| Finding {
-        severity: Severity::Warning.into(),
-        what: format!("cannot read the log's configuration: {why}"),
-        fix: "check that the log is reachable, and that this user may describe the topic".into(),
+    let unknown = |why: String| {
+        let fix = "check that the log is reachable, and that this user may describe the topic";
+        warning(format!("cannot read the log's configuration: {why}"), fix)
     };
-    let weak = |weakness: Weakness| Finding {
-        severity: Severity::Error.into(),
-        what: weakness.what,
-        fix: "change the topic's configuration; a journal must not lose acknowledged records".into(),
-    };
-    match answer {
-        Ok(Ok(settings)) => {
-            let more = added_partitions(settings.partitions, app.projector.journal(), app.projector.log().topic());
-            settings.weaknesses.into_iter().map(weak).chain(more).collect()
-        }
-        Ok(Err(error)) => vec![unknown(error.problem().detail)],
-        Err(_) => vec![unknown(format!("no answer within {PATIENCE:?}"))],
+    match tokio::time::timeout(PATIENCE, ask).await {
+        Ok(settings) => settings.map_err(|error| unknown(error.problem().detail)),
+        Err(_) => Err(unknown(format!("no answer within {PATIENCE:?}"))),
     }
+}
+
+/// Finds settings that could lose records or mislead producers, and what is wrong with the journal's home.
+fn findings_of_log(app: &App, settings: Result<LogSettings, Finding>, view: &View) -> Vec<Finding> {
+    let (settings, unknown) = match settings {
+        Ok(settings) => (Some(settings), None),
+        Err(unknown) => (None, Some(unknown)),
+    };
+    let mut findings = view.findings(settings.as_ref());
+    findings.extend(unknown);
+    if let Some(LogSettings { weaknesses, partitions, .. }) = settings {
+        findings.extend(weaknesses.into_iter().filter_map(|weakness| of_weakness(weakness, is_read_only(app))));
+        findings.extend(added_partitions(partitions, app.projector.journal(), app.projector.log().topic()));
+    }
+    findings
 }
 
 /// Finds partitions of the topic that the journal does not have: they were added after the journal's genesis.
@@ -128,7 +135,11 @@ fn count_rows(app: &App) -> (Counts, Vec<Finding>) {
     }
     if all.reconcile_required.waiting > 0 {
         let what = format!("{} waiting for a decision", many(all.reconcile_required.waiting, "effect"));
-        let fix = "`runlog effects --pending --unsafe` lists them; `runlog effects resolve RUN ID` records a decision";
+        let fix = if is_read_only(app) {
+            "`runlog effects --pending --unsafe` lists them; a server of the journal's home records decisions"
+        } else {
+            "`runlog effects --pending --unsafe` lists them; `runlog effects resolve RUN ID` records a decision"
+        };
         findings.push(warning(what, fix));
     }
     if all.contradicted > 0 {
@@ -156,9 +167,17 @@ fn many(count: u64, what: &str) -> String {
     format!("{at_least}{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Advises what to do about a stopped partition.
-fn fix(partition: PartitionId, stop: &Stop) -> String {
+/// Advises what to do about a stopped partition. A server that is read-only appends no skip.
+fn fix(partition: PartitionId, stop: &Stop, read_only: bool) -> String {
+    let at_home = "; a skip is possible at the journal's home only, and stops this partition";
     match stop.kind {
+        StopKind::UnknownSchema if read_only => format!("start a version that knows the schema{at_home}"),
+        StopKind::Panic if read_only => {
+            format!("report the defect with the server's log; start a version without it{at_home}")
+        }
+        StopKind::CannotRebuild if read_only => {
+            "serve the journal's home; this partition answers at eventual. Delete nothing".into()
+        }
         StopKind::UnknownSchema => format!(
             "start a version that knows the schema, or void the record: \
              runlog dead-letter skip {partition}:{} --who NAME --why TEXT",
@@ -200,7 +219,11 @@ fn fix(partition: PartitionId, stop: &Stop) -> String {
         StopKind::ForeignSkip => {
             "serve the journal's home; this partition answers at eventual, as before the skip. Delete nothing".into()
         }
-        StopKind::NotAJournal => "serve the topic that the journal was created on, or a new one".into(),
+        StopKind::NotAJournal => {
+            "serve the topic that the journal was created on, or a new one; if MirrorMaker copies another journal into this \
+             topic, stop it, and let it fill a topic of its own"
+                .into()
+        }
         StopKind::Panic => format!(
             "report the defect with the server's log; start a version without it, or void the record: \
              runlog dead-letter skip {partition}:{} --who NAME --why TEXT",
@@ -219,6 +242,8 @@ fn fix(partition: PartitionId, stop: &Stop) -> String {
 pub(super) async fn doctor(app: App, _: Query<Nothing>) -> Result<Json<Doctor>, Refusal> {
     let (partitions, settings) = join(health(&app), settings(&app)).await;
     let (counts, count_findings) = app.read(|app| Ok(count_rows(app))).await?;
+    let shown = partitions.clone();
+    let view = app.read(move |app| View::read(app, &shown)).await?;
     let (mut findings, mut without_end) = (Vec::new(), Vec::new());
     for health in &partitions {
         let progress = app.projector.progress(health.partition);
@@ -226,7 +251,7 @@ pub(super) async fn doctor(app: App, _: Query<Nothing>) -> Result<Json<Doctor>, 
             (Some(stop), _) => findings.push(Finding {
                 severity: Severity::Error.into(),
                 what: format!("partition {} is stopped at offset {}: {}", health.partition, stop.offset, stop.error),
-                fix: fix(health.partition, stop),
+                fix: fix(health.partition, stop, is_read_only(&app)),
             }),
             (None, Some(error)) => without_end.push((health.partition, error.as_str())),
             (None, None) => {}
@@ -265,7 +290,7 @@ pub(super) async fn doctor(app: App, _: Query<Nothing>) -> Result<Json<Doctor>, 
         });
     }
     findings.extend(count_findings);
-    findings.extend(settings);
+    findings.extend(findings_of_log(&app, settings, &view));
     let healthy = findings.iter().all(|finding| finding.severity != Severity::Error);
     let (waiting_decisions, refused_records) = (counts.reconcile_required.waiting, counts.anomalies);
     Ok(Json(Doctor { healthy, partitions, findings, waiting_decisions, refused_records }))
@@ -348,8 +373,7 @@ pub(super) async fn ready(app: App) -> Response {
     let app = &app;
     let lagging = join_all(in_state(PartitionState::Running).map(|health| async move {
         // While records are appended, the log is always some records ahead of the index.
-        let catches_up =
-            async || app.projector.wait(health.partition, Consistency::Latest, CAUGHT_UP_WITHIN).await.is_ok();
+        let catches_up = async || app.projector.caught_up(health.partition, CAUGHT_UP_WITHIN).await.is_ok();
         let is_caught_up = match health.end {
             Some(end) if health.error.is_none() => health.applied >= end || catches_up().await,
             _ => false,

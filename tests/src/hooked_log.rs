@@ -3,7 +3,8 @@
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use runlog_log::{
-    Ack, Bounds, BoundsAnswer, Clients, Delivery, EndAnswer, Entry, Error, Log, LogId, LogSettings, Offset, PartitionId, Reader,
+    Ack, Bounds, BoundsAnswer, Clients, Delivery, EndAnswer, Entry, Error, Log, LogId, LogSettings, Offset,
+    PartitionId, Reader,
 };
 
 /// Changes to a log. Each default leaves the log as it is.

@@ -135,7 +135,12 @@ const DEFAULTS_READER: [(&str, &str); 7] = [
 impl KafkaConfig {
     /// A topic on a cluster without further client properties.
     pub fn new(brokers: impl Into<String>, topic: impl Into<String>) -> Self {
-        Self { brokers: brokers.into(), topic: topic.into(), properties: BTreeMap::new(), isolation: Isolation::default() }
+        Self {
+            brokers: brokers.into(),
+            topic: topic.into(),
+            properties: BTreeMap::new(),
+            isolation: Isolation::default(),
+        }
     }
 
     /// The same topic, read committed.

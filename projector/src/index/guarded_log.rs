@@ -63,6 +63,11 @@ impl Log for GuardedLog {
 
     fn append(&self, partition: PartitionId, batch: Vec<Entry>) -> Ack {
         match self.home.role() {
+            Role::Unknown if self.home.can_be_mirror(partition) => {
+                let why = "the server has not read the partition yet, and cannot know whether it is a mirror; nothing was appended";
+                let error = Error::new(Kind::Retry, self.topic(), why).in_partition(partition);
+                Box::pin(future::ready(Err(error)))
+            }
             Role::Unknown | Role::Home => self.log.append(partition, batch),
             Role::Mirror | Role::Contested => {
                 let why = match self.home.check_home("an append") {
@@ -85,5 +90,29 @@ impl Log for GuardedLog {
 
     fn reader(&self, from: &[(PartitionId, Offset)]) -> Result<Box<dyn Reader>, Error> {
         self.log.reader(from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use runlog_log::memory::MemoryLog;
+
+    #[tokio::test]
+    async fn a_server_without_a_home_appends_to_a_partition_whose_records_it_has_read() {
+        let (home, partitions) = (HomeState::new(LogId::memory("own"), None), [0, 1, 2].map(PartitionId::from));
+        let log = GuardedLog::new(Arc::new(MemoryLog::new(3)), home.clone());
+        let append = async |partition| {
+            let entry = Entry { value: b"a record".to_vec(), ..Entry::default() };
+            log.append(partition, vec![entry]).await.map(drop).map_err(|error| error.kind())
+        };
+        let [read, unread, stopped] = partitions;
+        home.expect(unread, Offset::from(5));
+        home.expect(stopped, Offset::from(5));
+        home.report(unread, Offset::from(4), false);
+        assert_eq!((append(read).await, append(unread).await), (Ok(()), Err(Kind::Retry)));
+        home.report(unread, Offset::from(5), false);
+        home.report(stopped, Offset::from(1), true);
+        assert_eq!((append(unread).await, append(stopped).await), (Ok(()), Ok(())));
     }
 }

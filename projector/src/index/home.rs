@@ -9,12 +9,16 @@
 //! a partition's records, in log order: the home of the highest epoch.
 
 use super::{error::Error, store::meta::HomeRow};
-use runlog_schemas::id::{LogId, Offset, RunId};
+use runlog_schemas::id::{LogId, Offset, PartitionId, RunId};
 use serde::{Deserialize, Serialize};
 use std::sync::{
     Arc, PoisonError, RwLock,
     atomic::{AtomicU8, Ordering},
 };
+
+mod unread;
+
+use unread::Unread;
 
 /// The name of the header.
 pub const HEADER: &str = "runlog-home";
@@ -181,18 +185,35 @@ pub struct HomeState {
     known: RwLock<Option<HomeRow>>,
     /// The role, for calls that need no lock.
     role: AtomicU8,
+    unread: Unread,
 }
 
 impl HomeState {
     /// The state of a server with this log and this home, if they are known.
     pub fn new(own: Option<LogId>, known: Option<HomeRow>) -> Arc<Self> {
         let role = AtomicU8::new(Role::new(own.as_ref(), known.as_ref()) as u8);
-        Arc::new(Self { own, known: RwLock::new(known), role })
+        Arc::new(Self { own, known: RwLock::new(known), role, unread: Unread::default() })
     }
 
     /// The role of the server.
     pub fn role(&self) -> Role {
         Role::load(&self.role)
+    }
+
+    /// Whether the log can be a mirror although the server knows no home: records of `partition` that were in the log at the start
+    /// are not applied yet, and may name a home.
+    pub fn can_be_mirror(&self, partition: PartitionId) -> bool {
+        self.role() == Role::Unknown && self.unread.contains(partition)
+    }
+
+    /// Expects a partition's records below `end`, which are in the log at the start.
+    pub(crate) fn expect(&self, partition: PartitionId, end: Offset) {
+        self.unread.add(partition, end);
+    }
+
+    /// Updates the offset (exclusive) up to which a partition is applied, and whether it applies no more.
+    pub(crate) fn report(&self, partition: PartitionId, applied: Offset, is_stopped: bool) {
+        self.unread.report(partition, applied, is_stopped);
     }
 
     /// The home in force.

@@ -167,6 +167,7 @@ impl Shared {
 
     /// Sets the progress and wakes waiters if it changed.
     pub(crate) fn report(&self, partition: PartitionId, applied: Offset, stopped: Option<Stop>) {
+        self.home.report(partition, applied, stopped.is_some());
         let (partition, new) = (&self.partitions[partition.index()], Progress { applied, stopped });
         if std::mem::replace(&mut *partition.progress(), new.clone()) != new {
             partition.progressed.notify_waiters();

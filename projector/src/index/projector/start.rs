@@ -65,7 +65,14 @@ impl Projector {
             } else {
                 let bounds = log.bounds(partition, Duration::from_secs(30)).await?;
                 log_starts.push((partition, bounds.start));
-                begins(&log, &fold, bounds, &config).await?
+                let begins = begins(&log, &fold, bounds, &config).await?;
+                // Another machine's log can be a mirror. An older layout's index has applied these records.
+                let is_unread =
+                    begins.0.is_none() && fold.next < bounds.end && store.get::<Offset>(&meta::older())?.is_none();
+                if is_unread && log.clock_millis().is_none() {
+                    home.expect(partition, bounds.end);
+                }
+                begins
             };
             let progress = Progress { applied: fold.next, stopped: stopped.clone() };
             let older = store.get(&meta::older())?;

@@ -23,6 +23,7 @@ pub mod jwt_issuer;
 pub mod kafka;
 pub mod linearizability;
 pub mod log_contract;
+pub mod mirror;
 pub mod older_version;
 pub mod port_fixture;
 pub mod programs;

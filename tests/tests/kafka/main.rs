@@ -15,6 +15,7 @@ mod doctor;
 mod gates_race;
 mod log_contract;
 mod log_ids;
+mod mirrors;
 mod model_agrees;
 mod ports_bob_core;
 mod ports_codetether;

@@ -150,6 +150,26 @@ class Api:
             error.happened = Happened.NOTHING
             raise
 
+    def _get_at(self, position: Mapping[str, Any], path: Callable[[str], str], seconds: float) -> Steps[Any]:
+        """Sends a query about a position, and repeats it until the deadline. `path` gets `@LOG` if the position names its log and
+        the server knows logs; the server then refuses the position of another log. An address may lead to several servers, and
+        an older one gets the query without the log."""
+        log = position.get("log")
+
+        def once(left: float) -> Steps[Any]:
+            if log and "logs" in (yield from self._identified(left)).get("features", ()):
+                try:
+                    return (yield from self._answer(self.servers.request("GET", path(f"@{log}"), left)))
+                except Usage:
+                    pass
+            return (yield from self._answer(self.servers.request("GET", path(""), left)))
+
+        try:
+            return (yield from self._tried(once, seconds))
+        except Error as error:
+            error.happened = Happened.NOTHING
+            raise
+
     def find(self, path: str, *, text: bool = False) -> Steps[Any]:
         """As `get`, with `None` for `not_found`."""
         try:
@@ -216,8 +236,12 @@ class Api:
     def outcome(self, run_id: str, record_id: str, position: Mapping[str, Any], seconds: float) -> Steps[Object]:
         """Reads back an acknowledged record: its outcome, and who writes the run now."""
         place = f"{position['partition']}:{position['offset']}:{position['index']}"
-        terms = query(position=place, record_id=record_id, consistency="latest")
-        return self.get(f"{run_path(run_id)}/outcome{terms}", seconds)
+
+        def path(log: str) -> str:
+            terms = query(position=place + log, record_id=record_id, consistency="latest")
+            return f"{run_path(run_id)}/outcome{terms}"
+
+        return self._get_at(position, path, seconds)
 
     def landed(self, run_id: str, record_id: str) -> Steps[Object | None]:
         """Reads the outcome of a record by its id; `None` if it is not in the log."""
@@ -233,7 +257,14 @@ class Api:
 
         Not at `latest`: a server that reads from a deposed leader may not know the call. As of a position it raises `Stale`."""
         consistency = f"at-least={at_least['partition']}:{at_least['offset']}"
-        return self.find(f"{run_path(run_id)}/lookup{query(tool=tool, key=key, consistency=consistency)}")
+
+        def path(log: str) -> str:
+            return f"{run_path(run_id)}/lookup{query(tool=tool, key=key, consistency=consistency + log)}"
+
+        try:
+            return (yield from self._get_at(at_least, path, self.config.deadline))
+        except NotFound:
+            return None
 
     def checkpoint(self, run_id: str, at_or_before: int | None = None) -> Steps[Object | None]:
         """The latest valid checkpoint, with its messages and their texts (`message_texts`)."""

@@ -1,7 +1,7 @@
 """The servers of a connection, and the tries of an operation on them.
 
     try ─▶ the current server ─┬─ answered ─▶ it stays the current server
-                               └─ no answer, overloaded, stale ─▶ pause ─▶ try the next server, with the same bytes
+                               └─ no answer, overloaded, stale, a mirror ─▶ pause ─▶ try the next server, with the same bytes
 
 Every server that is asked must serve the same journal: another journal does not know the run, and would let its effects
 run again.
@@ -25,6 +25,7 @@ from .errors import (
     Stale,
     Unauthenticated,
     Unavailable,
+    is_mirror,
     visible,
 )
 
@@ -105,6 +106,7 @@ class Tries:
         self._begun = time.monotonic()
         self._ends = self._begun + seconds
         self._maybe_sent = False
+        self._mirrors = 0
         self.server = servers.current
         """The server of the last try."""
 
@@ -126,7 +128,10 @@ class Tries:
             servers.leave(self.server)
         # Requests each server once, also if another server did not answer.
         is_round = self._count > others
-        again = transient and (error.action is Action.RETRY or not is_round)
+        # A mirror does not end the tries while another server, which may be the home's, does not answer.
+        self._mirrors = self._mirrors + 1 if is_mirror(error.problem) else 0
+        is_final = error.action is not Action.RETRY and (self._mirrors == 0 or self._mirrors > others)
+        again = transient and not (is_final and is_round)
         asked = error.problem.get("retry_after")
         # Only the header is trusted: the member of a problem document could be anything.
         if isinstance(error, Overloaded) and isinstance(asked, float):
@@ -145,6 +150,6 @@ class Tries:
 
 
 def _may_be_in_the_log(error: Error) -> bool:
-    if isinstance(error, Unauthenticated | Forbidden):
+    if isinstance(error, Unauthenticated | Forbidden) or is_mirror(error.problem):
         return False
     return error.kind not in _NOTHING_APPENDED and not isinstance(error.__context__, NoResponse)

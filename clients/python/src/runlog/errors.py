@@ -185,7 +185,9 @@ class PartitionStopped(Error, kind="partition_stopped"):
 
 
 class Unavailable(Error, kind="unavailable", action=Action.RETRY):
-    """The server did not answer, or refused the request for now."""
+    """The server did not answer, or refused the request for now.
+
+    With the action `OPERATOR`, every named server reads a mirror of the journal: name a server of the home. Nothing happened."""
 
 
 class Stale(Error, kind="stale", action=Action.RETRY):
@@ -247,7 +249,15 @@ def of_problem(problem: Mapping[str, Any]) -> Error:
         error = by_status(detail, problem=problem)
         error.kind = kind
         return error
+    if is_mirror(problem):
+        return known(detail, action=Action.OPERATOR, problem=problem)
     return known(detail, problem=problem)
+
+
+def is_mirror(problem: Mapping[str, Any]) -> bool:
+    """Whether a server refused a request because it reads a mirror of the journal. The request had no effect, and only a server
+    of the home accepts it."""
+    return problem.get("kind") == Unavailable.kind and problem.get("reason") == "mirror"
 
 
 class Failed(Exception):

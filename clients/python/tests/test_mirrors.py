@@ -1,0 +1,120 @@
+"""Servers of a mirror of the journal: they refuse what only the home may answer, and their refusal is no retry."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import runlog
+from runlog import Action, Config, Happened, Unavailable, sync
+from runlog._http import SyncHttp
+from runlog._wire import NoResponse, Request, Response
+
+HOME = "kafka:cluster:home"
+REFUSAL = {
+    "type": "about:blank#unavailable",
+    "title": "unavailable",
+    "status": 503,
+    "kind": "unavailable",
+    "reason": "mirror",
+    "home": HOME,
+    "detail": f"this server reads log kafka:cluster:mirror, a mirror of the home {HOME}",
+}
+
+
+class Servers(SyncHttp):
+    """Two names of one server. A server in `mirrors` refuses requests about runs, and a server in `down` answers none."""
+
+    def __init__(self, url: str) -> None:
+        self.config = Config([url, url.replace("127.0.0.1", "localhost")])
+        super().__init__(self.config)
+        self.mirrors, self.down, self.sent = set[str](), set[str](), list[Request]()
+        self.features = list[str]()
+
+    def send(self, request: Request) -> Response:
+        if request.path.startswith("/v1/runs"):
+            self.sent.append(request)
+            if request.server in self.down:
+                raise NoResponse("the connection broke", sent=False)
+            if request.server in self.mirrors:
+                return Response(503, {}, json.dumps(REFUSAL).encode())
+        answer = super().send(request)
+        if request.path.startswith("/v1/journal"):
+            journal = json.loads(answer.body)
+            journal["features"] += self.features
+            answer = Response(answer.status, answer.headers, json.dumps(journal).encode())
+        return answer
+
+
+def test_a_request_that_a_mirror_refuses_goes_to_the_home_with_the_same_bytes(url, run_id):
+    servers = Servers(url)
+    first, second = servers.config.servers
+    servers.mirrors = {first}
+    with sync.Runlog(servers.config, servers) as rl:
+        run = rl.open(run_id)
+        assert run.call("pay", {}, lambda _: "paid").result == "paid"
+        of_mirror = [request for request in servers.sent if request.server == first]
+        assert len(of_mirror) == 1, "the server that answered last is asked first"
+        assert servers.sent[1].server == second and servers.sent[1].path.split("deadline")[0] in of_mirror[0].path
+
+
+def test_mirrors_alone_are_asked_once_each_and_no_effect_runs(url, run_id):
+    servers = Servers(url)
+    effects: list[str] = []
+    with sync.Runlog(servers.config, servers) as rl:
+        run = rl.open(run_id)
+        servers.mirrors, servers.sent = set(servers.config.servers), []
+        with pytest.raises(Unavailable, match=HOME) as refused:
+            run.call("pay", {}, lambda _: effects.append("paid"))
+        assert (refused.value.action, refused.value.happened) == (Action.OPERATOR, Happened.NOTHING)
+        assert [request.server for request in servers.sent].count(servers.config.servers[0]) == 1
+        assert len(servers.sent) == 2 and effects == []
+        assert refused.value.problem["home"] == HOME
+        # The handle can write again when the home answers.
+        servers.mirrors = set()
+        run.call("pay", {}, lambda _: effects.append("paid"))
+    assert effects == ["paid"]
+
+
+def test_a_mirror_does_not_end_the_tries_while_the_home_does_not_answer(url, run_id):
+    servers = Servers(url)
+    first, second = servers.config.servers
+    with sync.Runlog(servers.config, servers) as rl:
+        run = rl.open(run_id)
+        servers.mirrors, servers.down, servers.sent = {second}, {first}, []
+
+        def restart(request: Request) -> Response:
+            if len(servers.sent) > 4:
+                servers.down = set()
+            return Servers.send(servers, request)
+
+        rl._driver.transport.send = restart
+        run.turn("user", "after the restart")
+        assert len(servers.sent) > 4
+
+
+def test_a_position_names_its_log_to_a_server_that_knows_logs(url, run_id):
+    for features, sent in [([], [""]), (["logs"], [f"%40{HOME.replace(':', '%3A')}", ""])]:
+        servers = Servers(url)
+        servers.features = features
+        with sync.Runlog(servers.config, servers) as rl:
+            payload = {"type": "run_lifecycle", "status": "started"}
+            record = {"run_id": run_id, "record_id": f"{run_id}-{len(features)}", "payload": payload}
+            [outcome] = rl._driver.drive(rl._api.append(run_id, [record]))
+            position = {**outcome["position"], "log": HOME}
+            servers.sent = []
+            read = rl._driver.drive(rl._api.outcome(run_id, outcome["record_id"], position, 10))
+            assert read["outcome"] == outcome["outcome"]
+            place = f"position={position['partition']}%3A{position['offset']}%3A0"
+            assert [request.path.split(place)[1].split("&")[0] for request in servers.sent] == sent
+            if "call_keys" in rl._driver.drive(rl._api.features()):
+                servers.sent = []
+                assert rl._driver.drive(rl._api.call_with_key(run_id, "pay", "key", position)) is None
+                ends = [request.path.split("consistency=at-least%3D")[1].split("&")[0] for request in servers.sent]
+                assert [end.partition("%40")[2] for end in ends] == [log.removeprefix("%40") for log in sent]
+
+
+def test_a_refusal_of_doubt_needs_an_operator():
+    error = runlog.errors.of_problem({"kind": "reconcile_required", "reason": "doubt", "detail": "the home was lost"})
+    assert (error.action, error.happened) == (Action.OPERATOR, Happened.NOTHING)

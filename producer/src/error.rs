@@ -3,7 +3,7 @@
 
 use runlog_content::Kind;
 use runlog_schemas::{
-    answer::{ErrorKind, Position, Problem},
+    answer::{ErrorKind, Position, Problem, ProblemReason},
     depth::TooDeep,
     id::{Epoch, Illegal, OrEmpty, RecordId, RunId, WriterId},
     subject::Subject,
@@ -165,7 +165,10 @@ impl Error {
 
 impl From<Problem> for Error {
     fn from(problem: Problem) -> Self {
+        let is_mirror = problem.reason.as_ref().is_some_and(|reason| *reason == ProblemReason::Mirror);
         let action = match problem.kind {
+            // This server will never accept the request: a person must name a server of the home.
+            ErrorKind::Unavailable if is_mirror => Action::Operator,
             ErrorKind::Stale | ErrorKind::Unavailable | ErrorKind::Overloaded => Action::Retry,
             ErrorKind::Conflict => Action::Reopen,
             ErrorKind::ClaimLost | ErrorKind::Fenced => Action::Stop,
@@ -211,6 +214,22 @@ impl From<runlog_content::Error> for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mirrors_refusal_needs_an_operator_and_any_other_unavailable_server_another_try()
+    -> Result<(), serde_json::Error> {
+        let action = |reason: &str| {
+            let problem = format!(
+                r#"{{"type": "about:blank#unavailable", "title": "unavailable", "status": 503, "detail": "d", "kind": "unavailable"
+                    {reason}}}"#
+            );
+            serde_json::from_str::<Problem>(&problem).map(|problem| Error::from(problem).action())
+        };
+        assert_eq!(action(r#", "reason": "mirror", "home": "kafka:c:t""#)?, Action::Operator);
+        assert_eq!(action(r#", "reason": "of a later version""#)?, Action::Retry);
+        assert_eq!(action("")?, Action::Retry);
+        Ok(())
+    }
 
     #[test]
     fn a_problems_members_are_the_errors_subject_and_a_records_own_position_replaces_the_servers()

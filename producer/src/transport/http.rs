@@ -82,14 +82,6 @@ fn at_least_at(Position { partition, offset, .. }: &Position) -> String {
     format!("at-least={partition}:{offset}")
 }
 
-/// Formats the parameter that requests the outcomes of other records; empty without positions.
-fn also_at(positions: &[Position]) -> String {
-    if positions.is_empty() {
-        return String::new();
-    }
-    format!("&also={}", positions.iter().map(format_position).collect::<Vec<_>>().join(","))
-}
-
 /// Formats a record as JSON, with the secret that its own JSON leaves out.
 fn json(record: &JournalRecord) -> serde_json::Result<String> {
     let Some(secret) = record.body.facts.shown else { return serde_json::to_string(record) };
@@ -98,6 +90,15 @@ fn json(record: &JournalRecord) -> serde_json::Result<String> {
         facts.insert("shown".to_owned(), secret.reveal().into());
     }
     Ok(json.to_string())
+}
+
+/// Converts `not_found` to `None`.
+fn found<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
+    match answer {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 impl Http {
@@ -127,6 +128,25 @@ impl Http {
     /// Whether the server had a feature when this connected.
     pub(super) fn has(&self, feature: Feature) -> bool {
         self.features.iter().any(|has| *has == feature)
+    }
+
+    /// Formats the parameter that requests the outcomes of other records; empty without positions.
+    fn also(&self, positions: &[Position]) -> String {
+        if positions.is_empty() {
+            return String::new();
+        }
+        format!("&also={}", positions.iter().map(|position| self.position(position)).collect::<Vec<_>>().join(","))
+    }
+
+    /// Formats a position for a query. A server that knows logs compares the position's log with its own.
+    fn position(&self, position: &Position) -> String {
+        format!("{}{}", format_position(position), self.log_of(position))
+    }
+
+    /// `@LOG` for a position that names its log; empty for a server that does not know logs.
+    fn log_of(&self, position: &Position) -> String {
+        let log = position.log.as_ref().filter(|_| self.has(Feature::Logs));
+        log.map_or_else(String::new, |log| format!("@{log}"))
     }
 
     /// The content store that the producer writes to.
@@ -238,11 +258,25 @@ impl Http {
 
     /// As [`Http::get`], with `None` for `not_found`.
     async fn find<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, Error> {
+        found(self.get(path).await)
+    }
+
+    /// As [`Http::get`], or with the query `older` if the server refuses the query: an address may lead to several servers, and an
+    /// older one does not know all parameters.
+    async fn get_or<T: DeserializeOwned>(&self, path: &str, older: &str) -> Result<T, Error> {
         match self.get(path).await {
-            Ok(found) => Ok(Some(found)),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
+            Err(error) if error.kind() == ErrorKind::Usage && path != older => self.get(older).await,
+            answer => answer,
         }
+    }
+
+    /// As [`Http::get_or`], with `None` for `not_found`. The query ends with the position `at_least`, or with `latest`.
+    async fn find_at<T: DeserializeOwned>(&self, path: &str, at_least: Option<&Position>) -> Result<Option<T>, Error> {
+        let Some(position) = at_least else { return self.find(&format!("{path}&consistency=latest")).await };
+        let consistency = at_least_at(position);
+        let older = format!("{path}&consistency={}", segment(&consistency));
+        let path = format!("{path}&consistency={}", segment(&format!("{consistency}{}", self.log_of(position))));
+        found(self.get_or(&path, &older).await)
     }
 
     /// Refuses a record whose facts an older server would drop: a decision without the state that it was made at stays
@@ -302,7 +336,7 @@ impl Http {
             failed(Error::new(ErrorKind::Internal, Action::Operator, message), true)
         })?;
         let run = segment(first.body.run_id.as_str());
-        let (deadline, also) = (self.deadline.as_millis(), also_at(also));
+        let (deadline, also) = (self.deadline.as_millis(), self.also(also));
         let until_then = match until {
             AppendUntil::Acknowledged => "&return=ack",
             AppendUntil::Judged => "",
@@ -326,7 +360,9 @@ impl Http {
         let answers = answers.map_err(|error| {
             let kind = error.kind();
             let later = [ErrorKind::Overloaded, ErrorKind::Unauthenticated, ErrorKind::ReconcileRequired];
-            let refused = kind.never_accepted() || later.contains(&kind);
+            // A mirror appends nothing. Any other server that is unavailable may have appended the record.
+            let is_mirror = kind == ErrorKind::Unavailable && error.action() == Action::Operator;
+            let refused = kind.never_accepted() || later.contains(&kind) || is_mirror;
             failed(error, refused)
         })?;
         let appended = |answer: answer::Appended| {
@@ -353,21 +389,16 @@ impl Http {
         also: &[Position],
         deadline: Duration,
     ) -> Result<ReadBack, Error> {
-        let path = format!(
-            "/v1/runs/{}/outcome?position={}&record_id={}&consistency=latest&deadline_ms={}",
-            segment(&run_id),
-            format_position(position),
-            segment(OrEmpty::from(record_id).as_str()),
-            deadline.as_millis(),
-        );
-        if !also.is_empty() && self.has(Feature::AnswerAtAck) {
-            match self.get(&format!("{path}{}", also_at(also))).await {
-                // The address may lead to several servers, and this one is older.
-                Err(error) if error.kind() == ErrorKind::Usage => {}
-                answer => return answer,
-            }
-        }
-        self.get(&path).await
+        let path = |position: &str| {
+            format!(
+                "/v1/runs/{}/outcome?position={position}&record_id={}&consistency=latest&deadline_ms={}",
+                segment(&run_id),
+                segment(OrEmpty::from(record_id).as_str()),
+                deadline.as_millis(),
+            )
+        };
+        let also = if self.has(Feature::AnswerAtAck) { self.also(also) } else { String::new() };
+        self.get_or(&format!("{}{also}", path(&self.position(position))), &path(&format_position(position))).await
     }
 
     pub(crate) async fn landed(
@@ -377,11 +408,7 @@ impl Http {
         at_least: Option<&Position>,
     ) -> Result<Option<ReadBack>, Error> {
         let (run, record, deadline) = (segment(&run_id), segment(&record_id), self.deadline.as_millis());
-        let consistency = at_least.map_or_else(|| "latest".to_owned(), at_least_at);
-        let consistency = segment(&consistency);
-        let path =
-            format!("/v1/runs/{run}/outcome?record_id={record}&consistency={consistency}&deadline_ms={deadline}");
-        self.find(&path).await
+        self.find_at(&format!("/v1/runs/{run}/outcome?record_id={record}&deadline_ms={deadline}"), at_least).await
     }
 
     pub(crate) async fn run(&self, run_id: RunId<&str>) -> Result<Option<Run>, Error> {
@@ -455,11 +482,8 @@ impl Http {
         (tool, key): (&str, &str),
         at_least: &Position,
     ) -> Result<Option<Lookup>, Error> {
-        let (run, tool, key) = (segment(&run_id), segment(tool), segment(key));
-        let consistency = at_least_at(at_least);
-        let (consistency, deadline) = (segment(&consistency), self.deadline.as_millis());
-        let path =
-            format!("/v1/runs/{run}/lookup?tool={tool}&key={key}&consistency={consistency}&deadline_ms={deadline}");
-        self.find(&path).await
+        let (run, tool, key, deadline) = (segment(&run_id), segment(tool), segment(key), self.deadline.as_millis());
+        let path = format!("/v1/runs/{run}/lookup?tool={tool}&key={key}&deadline_ms={deadline}");
+        self.find_at(&path, Some(at_least)).await
     }
 }

@@ -13,10 +13,11 @@ use runlog_log::{
     kafka::{KafkaConfig, KafkaLog},
 };
 use runlog_schemas::{
-    answer::{ErrorKind, Position},
+    answer::{ErrorKind, Journal, JournalHome, LogRole, Position},
     codec::{self, Framing, RECORD_BYTES_MAX},
     datum::hex,
     headers,
+    id::LogId,
     partition::partition_of,
     record::JournalRecord,
 };
@@ -31,6 +32,8 @@ pub(crate) struct Kafka {
     schemas: Vec<String>,
     /// The schema registry's ids of the schema versions, by fingerprint.
     schema_ids: BTreeMap<String, u32>,
+    /// The log that positions name: the journal's home.
+    home: Option<LogId>,
     /// Answers the queries.
     pub(super) http: Http,
     deadline: Duration,
@@ -90,17 +93,55 @@ async fn opened(kafka: KafkaConfig, partitions: u32) -> Result<Arc<dyn Log>, Err
     Ok(Arc::new(log.map_err(|error| log_failed(&error).error)?))
 }
 
+/// Refuses a server that reads a mirror: it would answer no read-back, and the records would be in the mirror alone.
+fn check_role(server: &str, journal: &Journal) -> Result<(), Error> {
+    if [LogRole::Unknown, LogRole::Home].iter().any(|role| journal.role == *role) {
+        return Ok(());
+    }
+    let log = journal.log_id.as_ref().map_or("without an id", LogId::as_str);
+    let home = journal.home.as_ref().map_or("unknown", |home| home.log.as_str());
+    let message = format!(
+        "the server at {server} reads a mirror: its log is {log} and the home is {home}. Nothing was appended; name a server of the \
+         home, and the brokers of that server"
+    );
+    Err(Error::new(ErrorKind::Unavailable, Action::Operator, message))
+}
+
+/// Refuses a log that is not the server's. Its records would never be judged, or only after a mirror copied them.
+fn check_log(
+    server: &str,
+    (brokers, topic): (&str, &str),
+    journal: &Journal,
+    own: Option<&LogId>,
+) -> Result<(), Error> {
+    let Some(read) = &journal.log_id else { return Ok(()) };
+    // Without a home, brokers without ids are accepted as before.
+    let has_home = journal.home.is_some();
+    if own.map_or(!has_home, |own| own == read) {
+        return Ok(());
+    }
+    let own = own.map_or("a log without an id", LogId::as_str);
+    let message = format!(
+        "the server at {server} reads log {read}, and topic {topic} of the brokers {brokers} is {own}. Nothing was appended; name the \
+         brokers of the server"
+    );
+    Err(Error::new(ErrorKind::Invalid, Action::FixTheInput, message))
+}
+
 impl Kafka {
     pub(crate) async fn connect(brokers: &str, server: &str, config: &Config) -> Result<Self, Error> {
         let http = Http::connect(server, config).await?;
         let journal = http.journal().await?;
+        check_role(server, &journal)?;
         // If the journal has a schema registry, the server knows its schema ids. Readers accept both framings.
-        let (schemas, schema_ids) = (journal.schemas, journal.schema_ids);
         let log = match &config.log {
             Some(log) => log.clone(),
-            None => opened(settings(brokers, journal.topic, config)?, journal.partitions).await?,
+            None => opened(settings(brokers, journal.topic.clone(), config)?, journal.partitions).await?,
         };
-        Ok(Self { log, partitions: journal.partitions, schemas, schema_ids, http, deadline: config.deadline })
+        check_log(server, (brokers, &journal.topic), &journal, log.id())?;
+        let Journal { partitions, schemas, schema_ids, home, .. } = journal;
+        let home = home.map(|JournalHome { log, .. }| log);
+        Ok(Self { log, partitions, schemas, schema_ids, home, http, deadline: config.deadline })
     }
 
     /// Encodes a record for the log, in the framing of the journal.
@@ -122,7 +163,51 @@ impl Kafka {
         let partition = partition_of(run_of(first)?, self.partitions);
         let ack = tokio::time::timeout(self.deadline, self.log.append(partition, entries)).await;
         let offsets = ack.map_err(|_| unacknowledged(first, self.deadline))?.map_err(|error| log_failed(&error))?;
-        let at = |offset| Position { topic: self.log.topic().to_owned(), partition, offset, index: 0, log: None };
+        let (topic, log) = (self.log.topic(), &self.home);
+        let at = |offset| Position { topic: topic.to_owned(), partition, offset, index: 0, log: log.clone() };
         Ok(offsets.into_iter().map(|offset| Appended::with_position(at(offset))).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn journal(role: &str, more: &str) -> Journal {
+        let text =
+            format!(r#"{{"topic": "t", "journal_id": "j", "partitions": 1, "schemas": [], "role": "{role}" {more}}}"#);
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn a_server_of_a_mirror_is_refused_and_named() {
+        for role in ["home", "unknown"] {
+            assert!(check_role("http://s", &journal(role, "")).is_ok(), "{role}");
+        }
+        for role in ["mirror", "contested", "of a later version"] {
+            let more = r#", "log_id": "kafka:c:mirror", "home": {"log": "kafka:c:home", "epoch": 1}"#;
+            let error = check_role("http://s", &journal(role, more)).unwrap_err();
+            assert_eq!((error.kind(), error.action()), (ErrorKind::Unavailable, Action::Operator), "{role}");
+            for part in ["http://s", "kafka:c:mirror", "kafka:c:home"] {
+                assert!(error.to_string().contains(part), "{role}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_the_log_of_the_server_is_accepted_and_a_log_without_id_only_without_a_home() {
+        let [own, other] = ["own", "other"].map(|name| LogId::memory(name).unwrap());
+        let (server, home) =
+            (r#", "log_id": "memory:own""#, r#", "log_id": "memory:own", "home": {"log": "memory:own", "epoch": 1}"#);
+        let check =
+            |more: &str, log: Option<&LogId>| check_log("http://s", ("b:9092", "t"), &journal("home", more), log);
+        for (more, log) in [("", None), ("", Some(&own)), (server, None), (server, Some(&own)), (home, Some(&own))] {
+            assert!(check(more, log).is_ok(), "{more} {log:?}");
+        }
+        for (more, log) in [(server, Some(&other)), (home, Some(&other)), (home, None)] {
+            let error = check(more, log).unwrap_err();
+            assert_eq!((error.kind(), error.action()), (ErrorKind::Invalid, Action::FixTheInput), "{more} {log:?}");
+            assert!(error.to_string().contains("b:9092") && error.to_string().contains("memory:own"), "{error}");
+        }
     }
 }

@@ -30,6 +30,7 @@ use runlog_schemas::{
     codec::{self, Unreadable},
     id::{Offset, OrEmpty, PartitionId},
     payload::Skip,
+    record::RecordKind,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -124,7 +125,8 @@ async fn count_displaced(
 
 /// Reads the record that a skip of an existing offset would void. Blocking.
 ///
-/// Errors: `Unavailable` if the log does not deliver the record in time; or if the registry has not resolved its schema, unless
+/// Errors: `Invalid` for a genesis record, since a later one may contain the journal's home. `Unavailable` if the log does not
+/// deliver the record in time; or if the registry has not resolved its schema, unless
 /// the skip is forced.
 fn skip_plan(
     app: &App,
@@ -171,6 +173,10 @@ fn skip_plan(
         Err(why) => return Ok(plan(SkipTarget::Unreadable, Some(why.to_string()))),
     };
     Ok(match codec::read(&framed) {
+        Ok(envelope) if envelope.kind == RecordKind::Genesis => {
+            let message = format!("{partition}:{offset} is a genesis record, which cannot be skipped");
+            return Err(Error::new(ErrorKind::Invalid, message).at(&app.projector.position(partition, offset, 0)));
+        }
         Ok(envelope) => SkipPlan {
             run_id: envelope.run_id.map(|run_id| run_id.to_owned()),
             record_id: Some(envelope.record_id).into(),

@@ -19,7 +19,7 @@ use runlog_projector::index::{
     executor::NoResult,
     principal::Proofs,
     projector::{Consistency, Projector},
-    query::{TopicPartition, timeline::Show},
+    query::{TopicPartition, timeline::Show, with_log},
     store::{Store, View},
 };
 use runlog_schemas::{
@@ -152,6 +152,11 @@ impl App {
 
     pub(super) fn topic_partition(&self, partition: PartitionId) -> TopicPartition<'_> {
         self.projector.place(partition)
+    }
+
+    /// A cursor with the log to which it belongs, if the journal has a home.
+    pub(super) fn with_log(&self, cursor: String) -> String {
+        with_log(cursor, self.projector.home().tag())
     }
 
     /// Queues a read of the indices and of content, and runs it off the network threads.

@@ -22,6 +22,7 @@ use runlog_projector::index::{
     error::Error,
     fold,
     follow::{Follower, From},
+    query::with_log,
     store::{Index, Rows as _, horizons::Horizons},
 };
 use runlog_schemas::{
@@ -212,7 +213,7 @@ impl Folding {
                 row.map(|bytes| shown::row_of(&key, bytes, shows).map(Json::from)).transpose()
             };
             changes.push(Change {
-                cursor: self.cursor.to_string(),
+                cursor: with_log(self.cursor.to_string(), shows.place.log),
                 index: self.cursor.index.name.to_owned(),
                 position: shows.place.position(offset, 0),
                 operation: operation.into(),

@@ -26,7 +26,7 @@ use runlog_projector::index::{
 use runlog_schemas::{
     answer::{Anomalies, DeadLetters, Effects, ErrorKind, Position, Verification},
     datum::hex,
-    id::{Offset, PartitionId, RunId},
+    id::{Offset, PartitionId, RunId, split_log},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -171,7 +171,11 @@ pub(super) struct ShownDeadLetter {
 pub(super) async fn dead_letter(app: App, Path(at): Path<String>) -> Result<Json<ShownDeadLetter>, Refusal> {
     app.caller.require(Scope::ReadContent)?;
     let usage = || Error::new(ErrorKind::Usage, format!("{at:?} is not PARTITION:OFFSET"));
-    let (partition, offset) = at.split_once(':').ok_or_else(usage)?;
+    let (place, log) = split_log(&at);
+    if log.is_some() {
+        app.projector.home().check_log("the position", log)?;
+    }
+    let (partition, offset) = place.split_once(':').ok_or_else(usage)?;
     let partition: PartitionId = query::number(partition).ok_or_else(usage)?;
     let offset: Offset = query::number(offset).ok_or_else(usage)?;
     if partition.get() >= app.projector.journal().partitions {

@@ -56,7 +56,7 @@ pub(super) async fn list(
         )?;
         let (items, next) = page;
         let standing = items.into_iter().map(|(_, standing)| standing).collect();
-        Ok(Json(Standings { standing, next_cursor: next.map(|key| hex(&key)) }))
+        Ok(Json(Standings { standing, next_cursor: next.map(|key| app.with_log(hex(&key))) }))
     })
     .await
     .map_err(Refusal)

@@ -67,14 +67,19 @@ pub(super) fn document(routes: &[Route]) -> Value {
     }
     payloads::describe(schemas);
     for Route { method, path, access, query, .. } in routes {
-        for name in query() {
-            take(&mut document, method, path, &name);
+        let names = query();
+        for name in &names {
+            take(&mut document, method, path, name);
         }
         let item = &mut document["paths"][path];
         if path.contains("{run}") && item.get("parameters").is_none() {
             item["parameters"] = json!([{ "$ref": "#/components/parameters/run" }]);
         }
         describe_errors(&mut item[method], path);
+        // A position or cursor may belong to another log.
+        if path.contains("{at}") || names.iter().any(|name| OF_A_LOG.contains(&name.as_str())) {
+            refer(&mut item[method], "409", "Conflict");
+        }
         secure(&mut item[method], *access);
     }
     let examples: Vec<Example> = serde_json::from_str(EXAMPLES).expect("the compiled-in examples are JSON");
@@ -88,6 +93,9 @@ pub(super) fn document(routes: &[Route]) -> Value {
 const WITHOUT_INDEX: [&str; 2] = ["/v1/journal", "/v1/whoami"];
 /// The operations that also answer if the log does not.
 const WITHOUT_LOG: [&str; 2] = ["/v1/overview", "/v1/doctor"];
+
+/// The query parameters whose values belong to a log.
+const OF_A_LOG: [&str; 6] = ["also", "as_of", "consistency", "cursor", "from", "position"];
 
 /// Adds the errors that operations have in common; `paths.json` has the others.
 fn describe_errors(operation: &mut Value, path: &str) {

@@ -38,12 +38,12 @@ pub(super) fn across<T>(
     let mut items = Vec::new();
     for partition in wanted.filter(|partition| *partition >= first) {
         if items.len() == limit {
-            return Ok((items, Some(format!("{partition}:"))));
+            return Ok((items, Some(app.with_log(format!("{partition}:")))));
         }
         let (page_items, next) = page(app, partition, cursor.take().as_deref(), limit - items.len())?;
         items.extend(page_items);
         if let Some(next) = next {
-            return Ok((items, Some(format!("{partition}:{}", hex(&next)))));
+            return Ok((items, Some(app.with_log(format!("{partition}:{}", hex(&next))))));
         }
     }
     Ok((items, None))

@@ -15,7 +15,7 @@ use runlog_projector::index::{
 };
 use runlog_schemas::{
     answer::{ErrorKind, Lookup},
-    id::{Offset, PartitionId, RunId},
+    id::{Offset, PartitionId, RunId, split_log},
 };
 use std::time::Duration;
 use tokio::time::Instant;
@@ -166,7 +166,8 @@ fn cached_lookup(
 /// Parses a position of a run's partition.
 fn offset(run_id: RunId<&str>, partition: PartitionId, as_of: &str) -> Result<Offset, Error> {
     let usage = |message: String| Error::new(ErrorKind::Usage, message);
-    let place = as_of.split_once(':').and_then(|(at, offset)| {
+    // The log was compared before the request came here.
+    let place = split_log(as_of).0.split_once(':').and_then(|(at, offset)| {
         let at: PartitionId = query::number(at)?;
         Some((at, query::number(offset)?))
     });

@@ -128,7 +128,7 @@ fn by_id(app: &App, filter: &Filter, after: Option<&RunId>, limit: usize) -> Res
     runs.sort_by(|a: &Run, b| a.run_id.cmp(&b.run_id));
     let more = runs.len() > limit;
     runs.truncate(limit);
-    let next_cursor = runs.last().filter(|_| more).map(|run| hex(run.run_id.as_bytes()));
+    let next_cursor = runs.last().filter(|_| more).map(|run| app.with_log(hex(run.run_id.as_bytes())));
     Ok(Runs { runs, next_cursor })
 }
 
@@ -142,7 +142,7 @@ fn newest(app: &App, filter: &Filter, after: Option<&NewestFirst>, limit: usize)
     runs.sort_by(|(a, _), (b, _)| a.cmp(b));
     let more = runs.len() > limit;
     runs.truncate(limit);
-    let next_cursor = runs.last().filter(|_| more).map(|(at, _)| cursor_of(at));
+    let next_cursor = runs.last().filter(|_| more).map(|(at, _)| app.with_log(cursor_of(at)));
     Ok(Runs { runs: runs.into_iter().map(|(_, run)| run).collect(), next_cursor })
 }
 

@@ -27,7 +27,7 @@ use runlog_projector::index::{
 use runlog_schemas::{
     answer::{self, ErrorKind, Lines, Lookup, Position, ReadBack, Recovery, Run},
     datum,
-    id::{ContentHash, Fingerprint, Offset, OrEmpty, PartitionId, RecordId, RunId},
+    id::{ContentHash, Fingerprint, Offset, OrEmpty, PartitionId, RecordId, RunId, split_log},
     json,
     payload::EffectResolution,
 };
@@ -349,13 +349,13 @@ pub(super) async fn outcome(
     }
 }
 
-/// Parses a position of a request: PARTITION:OFFSET, or PARTITION:OFFSET:INDEX.
+/// Parses a position of a request: PARTITION:OFFSET, or PARTITION:OFFSET:INDEX. Its log, if it names one, was compared before.
 fn position_in(app: &App, text: &str) -> Result<Position, Error> {
     let usage = || {
         let message = format!("position {text:?} is neither PARTITION:OFFSET nor PARTITION:OFFSET:INDEX");
         Error::new(ErrorKind::Usage, message)
     };
-    let parts: Vec<&str> = text.split(':').collect();
+    let parts: Vec<&str> = split_log(text).0.split(':').collect();
     let (partition, offset, index) = match parts[..] {
         [partition, offset] => (partition, offset, "0"),
         [partition, offset, index] => (partition, offset, index),

@@ -40,10 +40,10 @@ export class Refused extends Error {
 /** @param {Record<string, string>} [more] */
 export const headers = (more) => ({ ...(token.value ? { authorization: 'Bearer ' + token.value } : {}), ...more });
 
-/** @param {Record<string, any>} [query] */
+/** The page's addresses name positions without a log. The empty log stands for the server's own. @param {Record<string, any>} [query] */
 export function search(query) {
   const set = Object.entries(query || {}).filter(([, value]) => value !== undefined && value !== null && value !== '' && value !== false);
-  return set.length ? '?' + new URLSearchParams(set.map(([name, value]) => [name, String(value)])) : '';
+  return set.length ? '?' + new URLSearchParams(set.map(([name, value]) => [name, value + (name === 'as_of' ? '@' : '')])) : '';
 }
 
 /** @param {string} path @param {RequestInit} options @returns {Promise<any>} */

@@ -16,7 +16,7 @@ use super::{
 use runlog_log::{Bounds, Entry, Log};
 use runlog_schemas::{
     answer::{ErrorKind, Feature, Outcome, Position, ReadBack},
-    id::{Offset, OrEmpty, PartitionId, RecordId, RunId},
+    id::{Offset, OrEmpty, PartitionId, RecordId, RunId, split_log},
     partition::partition_of,
     record::JournalRecord,
 };
@@ -29,8 +29,6 @@ use tokio::time::Instant;
 
 mod start;
 
-/// Whether positions name their log. They do not yet: an older server refuses such a position.
-const NAMES_LOGS: bool = false;
 /// How long [`Projector::end`] waits for the flush of all rows.
 const END_FLUSH_WAIT: Duration = Duration::from_secs(5);
 
@@ -46,13 +44,13 @@ pub enum Consistency {
 }
 
 impl Consistency {
-    /// Parses `eventual`, `latest` or `at-least=P:O`.
+    /// Parses `eventual`, `latest`, `at-least=P:O` or `at-least=P:O@LOG`. The caller compares the log.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "eventual" => Some(Self::Eventual),
             "latest" => Some(Self::Latest),
             _ => {
-                let (partition, offset) = text.strip_prefix("at-least=")?.split_once(':')?;
+                let (partition, offset) = split_log(text.strip_prefix("at-least=")?).0.split_once(':')?;
                 Some(Self::AtLeast(query::number(partition)?, query::number(offset)?))
             }
         }
@@ -157,7 +155,7 @@ impl Projector {
 
     /// Whether clients may use a feature: not every schema version that is written can express all.
     pub fn has(&self, feature: Feature) -> bool {
-        (NAMES_LOGS || feature != Feature::Logs) && (self.shared.config.writes_basis() || !feature.needs_basis())
+        self.shared.config.writes_basis() || !feature.needs_basis()
     }
 
     /// The log's time now, milliseconds since the Unix epoch: by the log's own clock, or by the projector's if another
@@ -235,8 +233,7 @@ impl Projector {
 
     /// The topic and partition of an answer's positions.
     pub fn place(&self, partition: PartitionId) -> TopicPartition<'_> {
-        let log = self.shared.home.tag().filter(|_| NAMES_LOGS);
-        TopicPartition { topic: self.shared.log.topic(), partition, log }
+        TopicPartition { topic: self.shared.log.topic(), partition, log: self.shared.home.tag() }
     }
 
     /// Requests the partition's bounds from the log.

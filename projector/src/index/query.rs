@@ -15,7 +15,8 @@ use super::{
 use runlog_schemas::{
     answer::{Dropped, ErrorKind, MissingContent, OrOther, Position},
     codec::{self, Envelope},
-    id::{LogId, Offset, PartitionId, RecordId, RunId},
+    datum::hex,
+    id::{LogId, Offset, PartitionId, RecordId, RunId, split_log},
     payload::{Payload, PayloadType},
     record::{self, Body, JournalRecord, RecordKind},
 };
@@ -62,6 +63,19 @@ impl TopicPartition<'_> {
     pub fn position(&self, offset: Offset, index: u32) -> Position {
         let Self { topic, partition, log } = *self;
         Position { topic: topic.to_owned(), partition, offset, index, log: log.cloned() }
+    }
+
+    /// The cursor of a list that continues after `key`.
+    pub fn cursor(&self, key: &[u8]) -> String {
+        with_log(hex(key), self.log)
+    }
+}
+
+/// A cursor and the log to which it belongs, if cursors must name it.
+pub fn with_log(cursor: String, log: Option<&LogId>) -> String {
+    match log {
+        Some(log) => format!("{cursor}@{log}"),
+        None => cursor,
     }
 }
 
@@ -352,6 +366,7 @@ fn page_of<R: Rows, T>(
 pub fn parse_cursor(text: Option<&str>) -> Result<Option<Vec<u8>>, Error> {
     let Some(text) = text else { return Ok(None) };
     let bad = || Error::new(ErrorKind::Usage, format!("{text:?} is not a cursor that this server gave"));
+    let (text, _) = split_log(text);
     if text.len() % 2 != 0 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return Err(bad());
     }
@@ -369,7 +384,7 @@ pub type PartitionCursor = (PartitionId, Option<Vec<u8>>);
 pub fn parse_partition_cursor(text: Option<&str>) -> Result<Option<PartitionCursor>, Error> {
     let Some(text) = text else { return Ok(None) };
     let bad = || Error::new(ErrorKind::Usage, format!("{text:?} is not a cursor that this server gave"));
-    let (partition, rest) = text.split_once(':').ok_or_else(bad)?;
+    let (partition, rest) = split_log(text).0.split_once(':').ok_or_else(bad)?;
     let rest = parse_cursor(Some(rest))?.filter(|key| !key.is_empty());
     Ok(Some((number(partition).ok_or_else(bad)?, rest)))
 }

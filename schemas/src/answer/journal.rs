@@ -36,7 +36,8 @@ symbols! {
     /// * `CallKeys`: `/v1/runs/{run}/lookup` finds a call by tool and idempotency key.
     /// * `Filters`: `/v1/effects` accepts `prefix` and `tool`, and `/v1/runs` accepts `idle`.
     /// * `Uploads`: a payload can be uploaded before its record, and the receipt lets the record name it.
-    /// * `Logs`: of later versions. Positions and cursors name their log.
+    /// * `Logs`: positions and cursors name their log, and requests may name it: `PARTITION:OFFSET@LOG`. A position or cursor of
+    /// another log is refused.
     Feature {
         Revisions = "revisions",
         DryRun = "dry_run",

@@ -18,9 +18,8 @@ pub struct Position {
     pub offset: Offset,
     /// The index within the offset.
     pub index: u32,
-    /// The log, if the journal has a home. No server sends it yet.
+    /// The log, if the journal has a home.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schemars(skip))]
     pub log: Option<LogId>,
 }
 

@@ -22,8 +22,8 @@ forms! {
     LineCursor as "LineCursor" = json_schema!({
         "type": "string",
         "description": "The point at which a timeline continues: of one run, or, with `at:`, of all runs in the \
-            partitions' order. It stays valid after writes.",
-        "pattern": "^(([0-9a-f]{2})+|at:[0-9]+(\\.[0-9]+)?(,[0-9]+(\\.[0-9]+)?)*)$",
+            partitions' order. After `@` is the log to which it belongs. It stays valid after writes.",
+        "pattern": "^(([0-9a-f]{2})+|at:[0-9]+(\\.[0-9]+)?(,[0-9]+(\\.[0-9]+)?)*)(@[A-Za-z0-9._:-]{1,160})?$",
     });
     IndexHash as "IndexHash" = json_schema!({ "type": "string", "pattern": "^sha256:[0-9a-f]{64}$" });
     RowKey as "RowKey" = json_schema!({

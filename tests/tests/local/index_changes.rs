@@ -223,7 +223,8 @@ fn an_invalid_cursor_is_refused_and_a_skip_of_a_delivered_change_ends_the_stream
         ensure!(status == expected && problem["kind"] == kind, "{from}: {status} {problem}");
         Ok(())
     };
-    let (name, rest) = cursor(late)?.split_once(':').context("a cursor")?;
+    let (places, _) = cursor(late)?.split_once('@').context("a cursor with its log")?;
+    let (name, rest) = places.split_once(':').context("a cursor")?;
     refused("nowhere", 400, "usage")?;
     refused(&format!("tool_calls:{rest}"), 400, "usage")?;
     refused(&format!("{name}:{rest}:0.0.0"), 400, "usage")?;

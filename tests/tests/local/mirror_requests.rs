@@ -5,8 +5,12 @@ use runlog_log::{
     memory::{MemoryLog, MemoryOptions},
 };
 use runlog_projector::index::store::meta::HomeRow;
-use runlog_schemas::id::{LogId, Offset};
-use runlog_server::operations;
+use runlog_schemas::{
+    answer::{ErrorKind, ProblemReason},
+    draft::Draft,
+    id::{LogId, Offset, RunId},
+};
+use runlog_server::{append::Appender, operations};
 use runlog_tests::served::Served;
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
@@ -119,4 +123,93 @@ async fn a_mirror_answers_lists_health_and_verifications() {
     }
     let (status, answer) = site.served.post("/v1/verify", &json!({})).await;
     assert_eq!((status, &answer["equal"]), (200, &json!(true)), "{answer}");
+}
+
+/// The status, and the reason of a refusal.
+async fn outcome_of(site: &Site, path: &str) -> (u16, Value) {
+    let response = site.served.http.get(site.served.url(path)).send().await.unwrap();
+    let (status, body) = (response.status().as_u16(), response.text().await.unwrap());
+    let problem: Value = serde_json::from_str(&body).unwrap_or_default();
+    (status, problem["reason"].clone())
+}
+
+/// Writes a run with a refused record and two applied ones. Returns the position of the last one as a request names it.
+async fn fill(site: &Site, run: &str) -> String {
+    let mut last = Value::Null;
+    let turn = |id: &str| json!({ "type": "conversation_turn", "message_id": id, "kind": "user", "content": "x" });
+    let refused = json!({ "type": "tool_call_completed", "request_record_id": "nobody", "result": null });
+    for (id, payload) in [("refused", refused), ("first", turn("first")), ("second", turn("second"))] {
+        let record = json!({ "run_id": run, "record_id": id, "payload": payload });
+        let (status, answer) = site.served.post(&format!("/v1/runs/{run}/records"), &record).await;
+        assert_eq!(status, 200, "{answer}");
+        last = answer["position"].clone();
+    }
+    assert_eq!(last["log"], "memory:own", "{last}");
+    format!("{}:{}@{}", last["partition"], last["offset"], last["log"].as_str().unwrap())
+}
+
+/// Requests with each position and cursor that the server returned.
+async fn returned(site: &Site) -> Vec<String> {
+    let position = fill(site, "a").await;
+    fill(site, "b").await;
+    let mut requests = vec![
+        format!("/v1/runs/a?consistency=at-least={position}"),
+        format!("/v1/runs/a/recovery?as_of={position}"),
+        format!("/v1/runs/a/outcome?position={position}&also={position},{position}"),
+        format!("/v1/dead-letters/{position}"),
+    ];
+    for list in
+        ["/v1/runs?limit=1", "/v1/runs?limit=1&newest=true", "/v1/runs/a/records?limit=1", "/v1/anomalies?limit=1"]
+    {
+        let (_, page) = site.served.get(list).await;
+        requests.push(format!(
+            "{list}&cursor={}",
+            page["next_cursor"].as_str().unwrap_or_else(|| panic!("{list}: {page}"))
+        ));
+    }
+    for stream in ["/v1/runs/a/tail", "/v1/tail", "/v1/indices/runs/changes"] {
+        let events = site.served.http.get(site.served.url(&format!("{stream}?until_end=true"))).send().await.unwrap();
+        let events = events.text().await.unwrap();
+        let cursor =
+            events.lines().find_map(|line| line.strip_prefix("id: ")).unwrap_or_else(|| panic!("{stream}: {events}"));
+        requests.push(format!("{stream}?until_end=true&from={cursor}"));
+    }
+    requests
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_takes_back_its_own_positions_and_cursors_and_refuses_another_logs() {
+    let site = Site::start().await;
+    let requests = returned(&site).await;
+    for request in &requests {
+        assert!(request.contains("@memory:own"), "{request} does not name its log");
+        let expected = if request.starts_with("/v1/dead-letters/") { 404 } else { 200 };
+        assert_eq!(outcome_of(&site, request).await.0, expected, "{request}");
+        let foreign = request.replace("@memory:own", "@memory:other");
+        assert_eq!(outcome_of(&site, &foreign).await, (409, json!("foreign_log")), "{foreign}");
+        let untagged = request.replace("@memory:own", "");
+        assert_eq!(outcome_of(&site, &untagged).await.0, expected, "{untagged}");
+    }
+    // The log has become a mirror: the same offsets may name other records of the journal.
+    site.served.projector.home().learn(&home("memory:other", ""));
+    for request in requests.iter().filter(|request| !request.starts_with("/v1/dead-letters/")) {
+        let untagged = format!("{}&consistency=eventual", request.replace("@memory:own", ""));
+        let has_consistency = request.contains("consistency=");
+        let untagged = if has_consistency { request.replace("@memory:own", "") } else { untagged };
+        assert_eq!(outcome_of(&site, &untagged).await, (409, json!("foreign_log")), "{untagged}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_append_beside_the_server_fails_on_a_mirror_and_names_the_home() {
+    let site = Site::mirror().await;
+    let before = site.end().await;
+    let run = RunId::new("r".to_owned()).unwrap();
+    let record =
+        json!({ "run_id": "r", "record_id": "x", "payload": { "type": "run_lifecycle", "status": "started" } });
+    let draft = Draft::parse(&record.to_string()).unwrap();
+    let appender = Arc::new(Appender::new(site.served.projector.clone()));
+    let error = appender.append(run.borrow(), vec![draft], WAIT).await.unwrap_err();
+    assert_eq!((error.kind(), error.reason()), (ErrorKind::Unavailable, Some(ProblemReason::Mirror)), "{error}");
+    assert_eq!((error.home(), site.end().await), (LogId::memory("other").as_ref(), before), "{error}");
 }

@@ -103,7 +103,7 @@ impl All {
                 let (count, given) = (lines.len(), cursor.sent(record.partition, record.offset));
                 for (nth, mut line) in lines.into_iter().enumerate().skip(given) {
                     cursor.advance(record, nth + 1, count);
-                    line.cursor = cursor.to_string();
+                    line.cursor = app.with_log(cursor.to_string());
                     ready.push_back(line);
                 }
                 cursor.advance(record, count, count);

@@ -13,7 +13,10 @@ use crate::index::{
     query,
     store::{Index, meta::LAYOUT},
 };
-use runlog_schemas::{answer::ErrorKind, id::Offset};
+use runlog_schemas::{
+    answer::ErrorKind,
+    id::{Offset, split_log},
+};
 use std::{collections::BTreeMap, fmt};
 
 /// A follower's position in a partition.
@@ -54,7 +57,7 @@ impl Cursor {
     /// Errors: `Usage` for other text, `Conflict` for a cursor of another row layout.
     pub fn parse(text: &str, index: Index, partitions: u32) -> Result<Self, Error> {
         let foreign = || Error::new(ErrorKind::Usage, format!("{text:?} is not a cursor of the changes of this index"));
-        let mut parts = text.split(':');
+        let mut parts = split_log(text).0.split(':');
         let name = parts.next().filter(|name| *name == index.name);
         let layout: u32 = name.and_then(|_| query::number(parts.next()?)).ok_or_else(foreign)?;
         let positions: Option<Vec<StreamPosition>> = parts.map(parse_position).collect();

@@ -2,7 +2,7 @@
 
 use crate::index::{error::Error, query};
 use runlog_log::Delivery;
-use runlog_schemas::id::{Offset, PartitionId};
+use runlog_schemas::id::{Offset, PartitionId, split_log};
 use std::fmt;
 
 /// Distinguishes these cursors from a run's cursors.
@@ -29,7 +29,7 @@ impl Cursor {
     ///
     /// Errors: `Usage` for a cursor of another list or journal.
     pub fn parse(text: &str, partitions: u32) -> Result<Self, Error> {
-        let partitions_text = text.strip_prefix(PREFIX).ok_or_else(query::foreign_cursor)?;
+        let partitions_text = split_log(text).0.strip_prefix(PREFIX).ok_or_else(query::foreign_cursor)?;
         let place = |text: &str| {
             let (next, sent) = text.split_once('.').unwrap_or((text, "0"));
             Some(PartitionProgress { next: query::number(next)?, sent: query::number(sent)? })

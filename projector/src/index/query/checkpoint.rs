@@ -13,7 +13,6 @@ use crate::index::{
 };
 use runlog_schemas::{
     answer::{Checkpoint, CheckpointSummary, Checkpoints, ErrorKind, MissingContent},
-    datum::hex,
     id::{JournalSeq, Offset, RunId},
     json::Json,
     messages::{self, MESSAGES_MAX},
@@ -146,7 +145,7 @@ pub fn newest_first<R: Rows>(
             Ok((!dropped).then(|| summary(place, row)))
         },
     )?;
-    Ok(Some(Checkpoints { run_id: run_id.to_owned(), checkpoints, next_cursor: next.map(|key| hex(&key)) }))
+    Ok(Some(Checkpoints { run_id: run_id.to_owned(), checkpoints, next_cursor: next.map(|key| place.cursor(&key)) }))
 }
 
 fn summary(place: TopicPartition<'_>, row: CheckpointRow) -> CheckpointSummary {

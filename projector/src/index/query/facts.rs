@@ -25,7 +25,6 @@ use crate::index::{
 use runlog_schemas::{
     answer::{ErrorKind, Fact, Facts},
     codec::Envelope,
-    datum::hex,
     id::{Offset, RecordId, RunId},
     record::Validity,
 };
@@ -89,7 +88,7 @@ pub fn page<R: Rows>(
         at: super::time(ask.at_millis.max(0).cast_unsigned()),
         position: place.position(run.offset, run.index),
         facts,
-        next_cursor: next.map(|key| hex(&key)),
+        next_cursor: next.map(|key| place.cursor(&key)),
     }))
 }
 

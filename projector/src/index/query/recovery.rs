@@ -16,7 +16,6 @@ use crate::index::{
 };
 use runlog_schemas::{
     answer::{Done, ErrorKind, MissingContent, Recovery, Standing},
-    datum::hex,
     id::{JournalSeq, Offset, RecordId, RunId},
     judge::{CallStatus, RunStatus},
     payload::PayloadType,
@@ -151,7 +150,7 @@ pub fn get<R: Rows>(
         hash: head.hash,
         resumable: reason.is_none(),
         reason,
-        next_cursor: state.next.map(|key| hex(&[&last.get().to_be_bytes()[..], &key].concat())),
+        next_cursor: state.next.map(|key| place.cursor(&[&last.get().to_be_bytes()[..], &key].concat())),
     }))
 }
 

@@ -9,7 +9,6 @@ use crate::index::{
 };
 use runlog_schemas::{
     answer::{ErrorKind, Line, Lines},
-    datum::hex,
     depth,
     id::{Offset, RunId},
     json::Json,
@@ -277,7 +276,7 @@ fn lines(
                 Err(lost) => missing = Some(lost.missing),
             }
         }
-        let mut line = line(run_id, &record, place, at, hex(&cursor), show)?;
+        let mut line = line(run_id, &record, place, at, place.cursor(&cursor), show)?;
         line.logged_at = (logged_at_millis > 0).then(|| time(logged_at_millis.cast_unsigned()));
         if let Some(decided) = proofs.and_then(|proofs| proofs.check(&record)) {
             (line.principal, line.principal_verified) = (decided.principal, Some(decided.is_verified));
@@ -292,7 +291,7 @@ fn lines(
         }
         last = Some(key);
     }
-    Ok(Lines { records, next_cursor: next.map(|key| hex(&key)) })
+    Ok(Lines { records, next_cursor: next.map(|key| place.cursor(&key)) })
 }
 
 /// Parses a cursor of this run's timeline.

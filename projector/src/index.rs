@@ -15,6 +15,7 @@ pub mod bulk;
 pub mod changes;
 pub mod config;
 pub mod content;
+mod doubt;
 pub mod entry;
 pub mod error;
 pub mod executor;

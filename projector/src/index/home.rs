@@ -13,7 +13,7 @@ use runlog_schemas::id::{LogId, Offset, PartitionId, RunId};
 use serde::{Deserialize, Serialize};
 use std::sync::{
     Arc, PoisonError, RwLock,
-    atomic::{AtomicU8, Ordering},
+    atomic::{AtomicBool, AtomicU8, Ordering},
 };
 
 mod unread;
@@ -185,6 +185,8 @@ pub struct HomeState {
     known: RwLock<Option<HomeRow>>,
     /// The role, for calls that need no lock.
     role: AtomicU8,
+    /// Whether the home is the journal's first one, or there is none.
+    is_first: AtomicBool,
     unread: Unread,
 }
 
@@ -192,7 +194,8 @@ impl HomeState {
     /// The state of a server with this log and this home, if they are known.
     pub fn new(own: Option<LogId>, known: Option<HomeRow>) -> Arc<Self> {
         let role = AtomicU8::new(Role::new(own.as_ref(), known.as_ref()) as u8);
-        Arc::new(Self { own, known: RwLock::new(known), role, unread: Unread::default() })
+        let is_first = AtomicBool::new(known.as_ref().is_none_or(|row| row.epoch <= 1));
+        Arc::new(Self { own, known: RwLock::new(known), role, is_first, unread: Unread::default() })
     }
 
     /// The role of the server.
@@ -221,6 +224,14 @@ impl HomeState {
         self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The home in force, if it took over from a lost one.
+    pub fn takeover(&self) -> Option<HomeRow> {
+        if self.is_first.load(Ordering::Acquire) {
+            return None;
+        }
+        self.known()
+    }
+
     /// The id of the server's own log.
     pub fn own(&self) -> Option<&LogId> {
         self.own.as_ref()
@@ -237,6 +248,7 @@ impl HomeState {
         };
         if let Some(row) = new_row {
             self.role.store(Role::new(self.own.as_ref(), Some(&row)) as u8, Ordering::Release);
+            self.is_first.store(row.epoch <= 1, Ordering::Release);
             *known = Some(row);
         }
     }

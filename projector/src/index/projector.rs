@@ -3,6 +3,7 @@
 use super::{
     config::Config,
     content::Contents,
+    doubt,
     entry::entry,
     error::Error,
     executor::{Executor, NoResult},
@@ -393,7 +394,7 @@ impl Projector {
     /// At `latest` the answer proves that the log had no claim after the record when the request arrived.
     ///
     /// Errors: `NotFound` if `position` has no record of the run; `Unavailable` if the log's end at `latest` is not
-    /// beyond the position.
+    /// beyond the position; `ReconcileRequired` for a run in doubt ([`Projector::check_doubt`]).
     pub async fn read_back(
         &self,
         run_id: RunId<&str>,
@@ -412,10 +413,11 @@ impl Projector {
             self.wait(partition, Consistency::AtLeast(partition, last), deadline).await?;
         }
         let store = self.store(partition);
-        let at = self.place(partition);
+        let (view, at) = (store.view(), self.place(partition));
+        doubt::check(&view, &self.shared.home, run_id)?;
         let place = |position: &Position| (position.offset, position.index);
         let places: Vec<_> = also.iter().map(place).collect();
-        query::outcome::read_back(&store.view(), at, run_id, place(position), record_id, &places)?
+        query::outcome::read_back(&view, at, run_id, place(position), record_id, &places)?
             .ok_or_else(|| self.no_record_at(run_id, position, record_id))
     }
 
@@ -429,6 +431,8 @@ impl Projector {
 
     /// Returns the outcome of the first record with this id, and the run's current writer, from one view of this
     /// consistency. Returns no outcome if no record with the id was applied or refused for its content.
+    ///
+    /// Errors: `ReconcileRequired` for a run in doubt ([`Projector::check_doubt`]).
     pub async fn landed(
         &self,
         run_id: RunId<&str>,
@@ -439,8 +443,17 @@ impl Projector {
         let partition = self.partition_of(run_id);
         self.wait(partition, consistency, deadline).await?;
         let store = self.store(partition);
-        let at = self.place(partition);
-        query::outcome::by_id(&store.view(), at, run_id, record_id)
+        let (view, at) = (store.view(), self.place(partition));
+        doubt::check(&view, &self.shared.home, run_id)?;
+        query::outcome::by_id(&view, at, run_id, record_id)
+    }
+
+    /// Fails if the run may have done more than this journal knows, because its home was lost. The answer may be out of date only
+    /// while an operator accepts the run: it then still fails.
+    ///
+    /// Errors: `ReconcileRequired` with the reason `doubt`.
+    pub fn check_doubt(&self, run_id: RunId<&str>) -> Result<(), Error> {
+        doubt::check(&self.store(self.partition_of(run_id)).view(), &self.shared.home, run_id)
     }
 
     fn stopped(&self, partition: PartitionId, stop: &Stop) -> Error {

@@ -1,0 +1,195 @@
+//! Runs in doubt. A log that took over from a lost home may lack the home's last records. So a run that was open then may have done
+//! more than its records say, and so may a run that is unknown here. Nobody may continue such a run until an operator has checked
+//! its effects at their receivers, and has accepted it.
+//!
+//! ```text
+//!   epoch < 2 ─▶ no run          the partition lacks the home's record ─▶ each run that has not ended
+//!   otherwise, by the run:
+//!     ended ─▶ no     first record after the home's ─▶ no     accepted after the home's record ─▶ no     else ─▶ in doubt
+//!     unknown ─▶ in doubt, unless it or all unknown runs were accepted
+//! ```
+//!
+//! Each of these facts stays true, so an index that lags finds too many runs in doubt, never too few.
+
+use super::{
+    error::Error,
+    home::HomeState,
+    store::{
+        self, Rows,
+        meta::{self, AcceptRow, HomeRow},
+        records,
+        runs::{self, RunRow},
+    },
+};
+use runlog_schemas::{
+    id::{Offset, RunId},
+    judge::RunStatus,
+    subject::Subject,
+};
+use std::ops::ControlFlow;
+
+/// Fails if the run is in doubt, as far as `rows` show, which are of the run's partition.
+///
+/// Errors: `ReconcileRequired` with the reason `doubt`.
+pub(super) fn check<R: Rows>(rows: &R, home: &HomeState, run_id: RunId<&str>) -> Result<(), Error> {
+    let Some(home) = home.takeover() else { return Ok(()) };
+    let run: Option<RunRow> = rows.get(&runs::key(run_id))?;
+    if run.as_ref().is_some_and(|run| run.head.status != RunStatus::Open) {
+        return Ok(());
+    }
+    let in_partition: Option<HomeRow> = rows.get(&meta::home())?;
+    if let Some(since) = in_partition.filter(|row| row.epoch == home.epoch).map(|row| row.offset) {
+        let is_new = first_record(rows, run_id)?.is_some_and(|first| first > since);
+        if is_new || is_accepted(rows, Some(run_id), since)? || (run.is_none() && is_accepted(rows, None, since)?) {
+            return Ok(());
+        }
+    }
+    let HomeRow { from, log, who, why, .. } = home;
+    let (state, or) = match run {
+        Some(_) => ("was open then", ""),
+        None => {
+            ("is unknown here", ", or `runlog home accept --unknown-runs --who NAME --why TEXT` for all unknown runs")
+        }
+    };
+    let message = format!(
+        "the home {from} was lost and log {log} took over ({who}: {why}): run {run_id} {state}, so it may have done more than this \
+         journal knows. Check its effects at their receivers, then `runlog home accept {run_id} --who NAME --why TEXT`{or}"
+    );
+    Err(Error::doubt(message).about(Subject { run_id: Some(run_id.to_owned()), ..Subject::default() }))
+}
+
+/// Whether an operator accepted the run, or all unknown runs, after the home's record at `since`.
+fn is_accepted<R: Rows>(rows: &R, run_id: Option<RunId<&str>>, since: Offset) -> Result<bool, store::Error> {
+    let row: Option<AcceptRow> = rows.get(&meta::accepted(run_id))?;
+    Ok(row.is_some_and(|row| row.offset > since))
+}
+
+/// The offset of the run's first applied record.
+fn first_record<R: Rows>(rows: &R, run_id: RunId<&str>) -> Result<Option<Offset>, store::Error> {
+    let (prefix, mut first) = (records::prefix(run_id), None);
+    rows.scan(prefix.bytes(), prefix.bytes(), rocksdb::Direction::Forward, &mut |key, _| {
+        let mut parts = store::Parts::new(key);
+        first = parts.text().and_then(|_| parts.offset());
+        Ok(ControlFlow::Break(()))
+    })?;
+    Ok(first)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use crate::index::store::{Commit as _, Memory, records::Bytes};
+    use runlog_schemas::{
+        answer::{ErrorKind, ProblemReason},
+        datum::Datum,
+        id::LogId,
+        judge::Head,
+    };
+
+    /// The offset of the home's record in the partition.
+    const SINCE: u32 = 10;
+
+    fn home(epoch: u32) -> HomeRow {
+        HomeRow {
+            epoch,
+            log: "memory:new".into(),
+            origin: "memory:old".into(),
+            rival: String::new(),
+            from: "memory:old".into(),
+            offset: SINCE.into(),
+            logged_at_millis: 0,
+            who: "ann".into(),
+            why: "flood".into(),
+        }
+    }
+
+    fn put(rows: &Memory, key: &store::Key, row: &impl Datum) {
+        let row = row.to_bytes();
+        rows.commit([(key.bytes(), Some(row.as_slice()))].into_iter()).unwrap();
+    }
+
+    fn run(id: &str) -> RunId<&str> {
+        RunId::new(id).unwrap()
+    }
+
+    /// A partition of the home `in_partition`: runs that ended and are open, from before the home's record, and a later run.
+    fn partition(in_partition: Option<HomeRow>) -> Memory {
+        let rows = Memory::default();
+        in_partition.iter().for_each(|row| put(&rows, &meta::home(), row));
+        for (id, first, status) in
+            [("ended", 3u32, RunStatus::Completed), ("open", 4, RunStatus::Open), ("later", SINCE + 1, RunStatus::Open)]
+        {
+            let row = RunRow { head: Head { status, ..Head::default() }, ..RunRow::default() };
+            put(&rows, &runs::key(run(id)), &row);
+            let record = records::RecordRow { logged_at_millis: 0, framed: Bytes(vec![1]) };
+            put(&rows, &records::key(run(id), first.into(), 0), &record);
+        }
+        rows
+    }
+
+    fn state(epoch: u32) -> std::sync::Arc<HomeState> {
+        HomeState::new(LogId::memory("new"), Some(home(epoch)))
+    }
+
+    fn in_doubt(rows: &Memory, epoch: u32) -> Vec<&'static str> {
+        let all = ["ended", "open", "later", "unknown"].into_iter();
+        all.filter(|id| check(rows, &state(epoch), run(id)).is_err()).collect()
+    }
+
+    fn accept(rows: &Memory, id: Option<&str>, offset: u32) {
+        let row = AcceptRow { offset: offset.into(), who: "ann".into(), why: "checked".into() };
+        put(rows, &meta::accepted(id.map(run)), &row);
+    }
+
+    #[test]
+    fn a_takeover_leaves_open_and_unknown_runs_in_doubt_until_they_are_accepted() {
+        let rows = partition(Some(home(2)));
+        assert_eq!(in_doubt(&partition(Some(home(1))), 1), [""; 0]);
+        assert_eq!(in_doubt(&rows, 2), ["open", "unknown"]);
+        accept(&rows, Some("open"), SINCE + 2);
+        assert_eq!(in_doubt(&rows, 2), ["unknown"]);
+        accept(&rows, Some("unknown"), SINCE + 3);
+        assert_eq!(in_doubt(&rows, 2), [""; 0]);
+    }
+
+    #[test]
+    fn all_unknown_runs_can_be_accepted_and_known_ones_stay_in_doubt() {
+        let rows = partition(Some(home(2)));
+        accept(&rows, None, SINCE + 1);
+        assert_eq!(in_doubt(&rows, 2), ["open"]);
+    }
+
+    #[test]
+    fn an_accept_does_not_count_for_a_later_takeover() {
+        let rows = partition(Some(home(3)));
+        for id in [Some("open"), None] {
+            accept(&rows, id, SINCE - 1);
+        }
+        assert_eq!(in_doubt(&rows, 3), ["open", "unknown"]);
+    }
+
+    #[test]
+    fn every_run_that_has_not_ended_is_in_doubt_in_a_partition_without_the_homes_record() {
+        for row in [None, Some(home(1))] {
+            let rows = partition(row);
+            for id in [Some("open"), None] {
+                accept(&rows, id, SINCE + 1);
+            }
+            assert_eq!(in_doubt(&rows, 2), ["open", "later", "unknown"]);
+        }
+    }
+
+    #[test]
+    fn the_error_names_the_run_both_logs_and_the_commands() {
+        let rows = partition(Some(home(2)));
+        for (id, command) in [("open", "runlog home accept open"), ("unknown", "runlog home accept --unknown-runs")] {
+            let error = check(&rows, &state(2), run(id)).unwrap_err();
+            assert_eq!((error.kind(), error.reason()), (ErrorKind::ReconcileRequired, Some(ProblemReason::Doubt)));
+            for part in ["memory:old", "memory:new", "ann: flood", id, command] {
+                assert!(error.to_string().contains(part), "{error}");
+            }
+        }
+    }
+}

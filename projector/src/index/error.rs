@@ -128,12 +128,13 @@ impl Error {
         if untouched { Self { kind: ErrorKind::Overloaded, ..error } } else { error }
     }
 
-    /// The same error for a request that was partly done. `Overloaded` would mean that the whole request was refused, so it
-    /// becomes `Unavailable`.
+    /// The same error for a request that was partly done. `Overloaded` and the reason `mirror` would mean that the request had no
+    /// effect, so it becomes `Unavailable` without that reason.
     #[must_use]
     pub fn after_a_part(self) -> Self {
         let kind = if self.kind == ErrorKind::Overloaded { ErrorKind::Unavailable } else { self.kind };
-        Self { kind, ..self }
+        let reason = self.reason.filter(|reason| *reason != ProblemReason::Mirror);
+        Self { kind, reason, home: self.home.filter(|_| reason.is_some()), ..self }
     }
 
     /// The kind, which callers act on.

@@ -5,7 +5,7 @@ use super::{
     outcomes::{AnswerAt, landed_at},
     plan::Planned,
 };
-use runlog_log::Entry;
+use runlog_log::{Entry, Kind};
 use runlog_projector::index::{error::Error, projector::Projector};
 use runlog_schemas::{
     answer::{ErrorKind, Outcome},
@@ -45,7 +45,8 @@ pub(super) async fn append_planned(
         // The partition may have stopped since the request arrived.
         projector.running(partition)?;
         let offsets = append_entries(projector, partition, entries).await?;
-        landed_at(projector, run_id, offsets.into_iter().zip(ids).collect(), at, left()).await?
+        let landed = landed_at(projector, run_id, offsets.into_iter().zip(ids).collect(), at, left()).await;
+        landed.map_err(Error::after_a_part)?
     };
     let mut landed = landed.into_iter();
     let mut settled: Vec<(Outcome, Outcome)> = Vec::with_capacity(outcomes.len());
@@ -69,15 +70,19 @@ pub(super) async fn append_planned(
 
 /// Appends to a partition.
 ///
-/// Errors: `Unavailable` also if the new offsets are below the applied offset: the end of the partition was
-/// truncated.
+/// Errors: `Unavailable` with the reason `mirror` if the log is not the journal's home. `Unavailable` also if the new offsets are
+/// below the applied offset: the end of the partition was truncated.
 pub(super) async fn append_entries(
     projector: &Projector,
     partition: PartitionId,
     entries: Vec<Entry>,
 ) -> Result<Vec<Offset>, Error> {
     let applied = projector.progress(partition).applied;
-    let offsets = projector.log().append(partition, entries).await.map_err(Error::of_append)?;
+    let refused = |error: runlog_log::Error| match projector.home().check_home("an append") {
+        Err(not_home) if error.kind() == Kind::NotHome => not_home.about(error.subject().clone()),
+        _ => Error::of_append(error),
+    };
+    let offsets = projector.log().append(partition, entries).await.map_err(refused)?;
     let Some(first) = offsets.first().filter(|first| **first < applied) else { return Ok(offsets) };
     let message = format!(
         "the records were appended at offset {first} of partition {partition}, but the index has already applied all records \

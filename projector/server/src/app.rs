@@ -154,6 +154,18 @@ impl App {
         self.projector.place(partition)
     }
 
+    /// Refuses a call about a run that a lost home may have continued.
+    ///
+    /// Errors: `ReconcileRequired` with the reason `doubt`.
+    pub(super) async fn check_doubt(&self, run_id: RunId<&str>) -> Result<(), Error> {
+        // To other callers the run is absent.
+        if !self.caller.sees(run_id) || self.projector.home().takeover().is_none() {
+            return Ok(());
+        }
+        let run_id = run_id.to_owned();
+        self.read(move |app| app.projector.check_doubt(run_id.borrow())).await
+    }
+
     /// A cursor with the log to which it belongs, if the journal has a home.
     pub(super) fn with_log(&self, cursor: String) -> String {
         with_log(cursor, self.projector.home().tag())

@@ -34,7 +34,7 @@ pub(super) async fn latest(
     Query(query): Query<LatestQuery>,
 ) -> Result<Json<Checkpoint>, Refusal> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    let read_point = ReadPoint::wait_with_permits(&app, run_id.borrow(), &ask, query.as_of.as_deref()).await?;
+    let read_point = ReadPoint::wait_to_continue(&app, run_id.borrow(), &ask, query.as_of.as_deref()).await?;
     read_point
         .answer_audited(&app, run_id, move |ReadContext { rows, contents, place, run_id }| {
             let latest = checkpoint::latest(rows, contents, place, run_id, query.at_or_before)?;
@@ -58,7 +58,7 @@ pub(super) async fn get(
     Query(query): Query<OneQuery>,
 ) -> Result<Json<Checkpoint>, Refusal> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    let read_point = ReadPoint::wait_with_permits(&app, run_id.borrow(), &ask, query.as_of.as_deref()).await?;
+    let read_point = ReadPoint::wait_to_continue(&app, run_id.borrow(), &ask, query.as_of.as_deref()).await?;
     read_point
         .answer_audited(&app, run_id, move |ReadContext { rows, contents, place, run_id }| {
             checkpoint::get(rows, contents, place, run_id, &id).map(Json)
@@ -86,7 +86,7 @@ pub(super) async fn list(
 ) -> Result<Json<Checkpoints>, Refusal> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let (cursor, limit) = (parse_cursor(query.cursor.as_deref())?, limit(query.limit)?);
-    let read_point = ReadPoint::wait_with_permits(&app, run_id.borrow(), &ask, query.as_of.as_deref()).await?;
+    let read_point = ReadPoint::wait_to_continue(&app, run_id.borrow(), &ask, query.as_of.as_deref()).await?;
     app.read(move |app| {
         let (store, place) = (app.projector.store(read_point.partition), app.topic_partition(read_point.partition));
         let rows = read_point.rows(app, &store, run_id.borrow())?;

@@ -83,6 +83,22 @@ impl ReadPoint {
         Ok(read_point)
     }
 
+    /// Waits as [`Self::wait_with_permits`] does, for an answer by which an agent continues the run. Past states are shown to people.
+    ///
+    /// Errors: `ReconcileRequired` for the current state of a run that a lost home may have continued.
+    pub(super) async fn wait_to_continue(
+        app: &App,
+        run_id: RunId<&str>,
+        ask: &Ask,
+        as_of: Option<&str>,
+    ) -> Result<Self, Error> {
+        let read_point = Self::wait_with_permits(app, run_id, ask, as_of).await?;
+        if as_of.is_none() {
+            app.check_doubt(run_id).await?;
+        }
+        Ok(read_point)
+    }
+
     /// Answers with content from the run's rows at this point, off the network threads. The point comes from
     /// [`Self::wait_with_permits`].
     pub(super) async fn answer_audited<T: Send + 'static>(

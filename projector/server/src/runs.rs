@@ -42,6 +42,7 @@ pub(super) fn no_run(run_id: RunId<&str>) -> Error {
 
 pub(super) async fn get(app: App, Path(run_id): Path<RunId>, Query(ask): Query<Ask>) -> Result<Json<Run>, Refusal> {
     let partition = app.wait_for_run(run_id.borrow(), &ask).await?;
+    app.check_doubt(run_id.borrow()).await?;
     let store = app.projector.store(partition);
     let run = query::runs::get(
         &app.rows(&store, run_id.borrow()),
@@ -192,7 +193,7 @@ pub(super) async fn lookup(
             return Err(Error::new(ErrorKind::Usage, message).into());
         }
     };
-    let read_point = ReadPoint::wait_with_permits(&app, run_id.borrow(), &ask, query.as_of.as_deref()).await?;
+    let read_point = ReadPoint::wait_to_continue(&app, run_id.borrow(), &ask, query.as_of.as_deref()).await?;
     let occurrence = query.occurrence.map(NonZeroU32::get);
     read_point
         .answer_lookup(&app, run_id, move |ReadContext { rows, contents, place, run_id }| {
@@ -210,7 +211,7 @@ async fn lookup_by_key(
     ask: &Ask,
     as_of: Option<&str>,
 ) -> Result<Json<Lookup>, Refusal> {
-    let read_point = ReadPoint::wait_with_permits(&app, run_id.borrow(), ask, as_of).await?;
+    let read_point = ReadPoint::wait_to_continue(&app, run_id.borrow(), ask, as_of).await?;
     read_point
         .answer_lookup(&app, run_id, move |ReadContext { rows, contents, place, run_id }| {
             lookup::by_key(rows, contents, place, run_id, (&tool, &key))?.ok_or_else(|| {
@@ -238,7 +239,7 @@ pub(super) async fn call(
     Query(query): Query<CallQuery>,
 ) -> Result<Json<Lookup>, Refusal> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    let read_point = ReadPoint::wait_with_permits(&app, run_id.borrow(), &ask, query.as_of.as_deref()).await?;
+    let read_point = ReadPoint::wait_to_continue(&app, run_id.borrow(), &ask, query.as_of.as_deref()).await?;
     read_point
         .answer_lookup(&app, run_id, move |ReadContext { rows, contents, place, run_id }| {
             lookup::by_request(rows, contents, place, run_id, id.borrow())?.ok_or_else(|| {
@@ -280,7 +281,7 @@ pub(super) async fn recovery(
         pending: recovery::PENDING_MAX,
         now: None,
     };
-    let mut read_point = ReadPoint::wait_with_permits(&app, run_id.borrow(), &ask, query.as_of.as_deref()).await?;
+    let mut read_point = ReadPoint::wait_to_continue(&app, run_id.borrow(), &ask, query.as_of.as_deref()).await?;
     if let (None, Some(cursor)) = (&query.as_of, cursor.clone()) {
         // All pages show one state of the run. If records were applied since, later pages read the earlier state.
         let (partition, run) = (read_point.partition, run_id.clone());

@@ -1,4 +1,5 @@
-//! A server on a mirror refuses what only the journal's home can answer, before it reads a body, and answers the rest.
+//! A server on a mirror refuses what only the journal's home can answer, before it reads a body, and answers the rest. A server of
+//! a home that took over from a lost one refuses to continue runs in doubt.
 
 use runlog_log::{
     Log, PartitionId,
@@ -212,4 +213,71 @@ async fn an_append_beside_the_server_fails_on_a_mirror_and_names_the_home() {
     let error = appender.append(run.borrow(), vec![draft], WAIT).await.unwrap_err();
     assert_eq!((error.kind(), error.reason()), (ErrorKind::Unavailable, Some(ProblemReason::Mirror)), "{error}");
     assert_eq!((error.home(), site.end().await), (LogId::memory("other").as_ref(), before), "{error}");
+}
+
+/// Requests by which an agent continues a run, and their bodies.
+fn continuing(run: &str) -> Vec<(String, Option<Value>)> {
+    let record = json!({ "run_id": run, "record_id": "late", "payload": { "type": "conversation_turn", "message_id": "late",
+        "kind": "user", "content": "x" } });
+    let run = format!("/v1/runs/{run}");
+    vec![
+        (run.clone(), None),
+        (format!("{run}?consistency=eventual"), None),
+        (format!("{run}/recovery"), None),
+        (format!("{run}/lookup?tool=t&args=%7B%7D"), None),
+        (format!("{run}/lookup?tool=t&key=k"), None),
+        (format!("{run}/calls/first"), None),
+        (format!("{run}/checkpoints"), None),
+        (format!("{run}/checkpoints/latest"), None),
+        (format!("{run}/checkpoints/c"), None),
+        (format!("{run}/outcome?record_id=first"), None),
+        (format!("{run}/records"), Some(record)),
+        (format!("{run}/claims"), Some(json!({ "record_id": "claim" }))),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_a_lost_home_may_have_continued_is_only_shown() {
+    let site = Site::start().await;
+    let position = fill(&site, "open").await;
+    fill(&site, "ended").await;
+    let end =
+        json!({ "run_id": "ended", "record_id": "end", "payload": { "type": "run_lifecycle", "status": "completed" } });
+    assert_eq!(site.served.post("/v1/runs/ended/records", &end).await.0, 200);
+    let in_doubt = async |run: &str| {
+        let mut in_doubt = Vec::new();
+        for (path, body) in continuing(run) {
+            let (status, answer) = match &body {
+                Some(body) => site.served.post(&path, body).await,
+                None => site.served.get(&path).await,
+            };
+            if answer["reason"] == "doubt" {
+                assert_eq!((status, &answer["kind"]), (409, &json!("reconcile_required")), "{path}: {answer}");
+                in_doubt.push(path);
+            }
+        }
+        in_doubt
+    };
+    let before = site.end().await;
+    let taken_over = HomeRow { epoch: 2, from: "memory:lost".into(), ..home("memory:own", "") };
+    site.served.projector.home().learn(&taken_over);
+    for run in ["open", "unknown"] {
+        let expected: Vec<_> = continuing(run).into_iter().map(|(path, _)| path).collect();
+        assert_eq!(in_doubt(run).await, expected);
+    }
+    assert_eq!(site.end().await, before, "nothing was appended");
+    assert_eq!(in_doubt("ended").await, [""; 0]);
+    let as_of = format!("/v1/runs/open/recovery?as_of={position}");
+    for path in
+        ["/v1/runs/open/records", "/v1/runs/open/facts", "/v1/effects", "/v1/anomalies?run=open", "/v1/runs", &as_of]
+    {
+        assert_eq!(site.served.get(path).await.0, 200, "{path}");
+    }
+    let decision = json!({ "decision": "give_up", "revision": 1, "who": "jo", "why": "y" });
+    let (status, answer) = site.served.post("/v1/runs/open/effects/none/resolution", &decision).await;
+    assert_eq!(
+        (status, &answer["kind"]),
+        (404, &json!("not_found")),
+        "a decision is not refused for the doubt: {answer}"
+    );
 }

@@ -1,6 +1,7 @@
 //! Appends records of runs: fills in the numbers that a client left out, then applies the log's own rules.
 
 use super::{
+    blocking::blocking,
     land::append_planned,
     origin::Origin,
     outcomes::AnswerAt,
@@ -17,7 +18,7 @@ use runlog_schemas::{
     answer::{ErrorKind, Outcome},
     draft::Draft,
     id::{RecordId, RunId},
-    record::JournalRecord,
+    record::{JournalRecord, RecordKind},
 };
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::Semaphore, time::Instant};
@@ -60,7 +61,8 @@ impl Appender {
     /// Nothing is appended to a stopped partition either, since its index could not report the outcome.
     ///
     /// Errors: `Invalid` for a decision with neither the effect's revision nor its writer's epoch, unless the run has
-    /// the record already; `ReconcileRequired` for an attempt on a call that must be decided first.
+    /// the record already; `ReconcileRequired` for an attempt on a call that must be decided first, and for other records than
+    /// decisions of a run that a lost home may have continued.
     pub async fn append(
         self: &Arc<Self>,
         run_id: RunId<&str>,
@@ -138,6 +140,9 @@ impl Appender {
     ) -> Result<Vec<Outcome>, Error> {
         let started = Instant::now();
         self.projector.running(self.projector.partition_of(run_id))?;
+        if self.projector.home().takeover().is_some() && !drafts.iter().all(is_decision) {
+            blocking(&self.projector, run_id, Projector::check_doubt).await?;
+        }
         let mut drafts = stow(&self.projector, drafts, &origin.caller, deadline).await?;
         for draft in drafts.iter_mut().filter(|draft| !draft.has_record_id) {
             draft.name(RecordId::new((self.projector.config().ids)())?);
@@ -176,6 +181,11 @@ impl Appender {
             .await?;
         outcomes.pop().ok_or_else(|| Error::new(ErrorKind::Internal, "an append without an outcome"))
     }
+}
+
+/// Whether a record is an operator's decision, which a run in doubt may need.
+fn is_decision(draft: &Draft) -> bool {
+    matches!(draft.record.body.record_kind, RecordKind::EffectResolution | RecordKind::Retraction)
 }
 
 /// Wraps a record that the server makes in a draft without numbers.

@@ -68,7 +68,8 @@ struct ReadHead {
 
 /// Takes over a run for a new writer. Returns the applied claim and the head from which the writer continues.
 ///
-/// Errors: `ClaimLost` if another claim was applied before or after this one. `Conflict`, with nothing appended, if
+/// Errors: `ReconcileRequired`, with nothing appended, if a lost home may have continued the run. `ClaimLost` if another claim was
+/// applied before or after this one. `Conflict`, with nothing appended, if
 /// the run has another record under the record id, or another head than `only_if` names. `Unavailable` or `Stale`
 /// if the claim may be in the log: repeat the same request to find out.
 ///
@@ -120,6 +121,7 @@ async fn claim_once(
     projector.wait(partition, Consistency::Latest, left()).await?;
     let requested = body.clone();
     let read = move |projector: &Projector, run_id: RunId<&str>| {
+        projector.check_doubt(run_id)?;
         // The head is read before the lookup by id. A copy that lands in between is then found by its id and does not
         // look like another head.
         let row: Option<RunRow> = projector.store(partition).get(&store::runs::key(run_id))?;

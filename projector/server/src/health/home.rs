@@ -3,19 +3,20 @@
 //! No advice of a finding appends to a mirror or gives a mirror a home: a wrong home stops the journal's own servers on every
 //! mirror.
 
-use super::warning;
+use super::{many, warning};
 use crate::app::App;
 use runlog_log::{LogSettings, Weakness};
 use runlog_projector::index::{
     error::Error,
     home::Role,
+    query::{self, counts::COUNT_MAX, runs::Filter},
     store::{
         Rows as _,
         meta::{self, HomeRow, Progress},
     },
 };
 use runlog_schemas::{
-    answer::{Finding, PartitionHealth, PartitionState, Severity},
+    answer::{Finding, PartitionHealth, PartitionState, ProblemReason, RunStatus, Severity},
     id::{LogId, PartitionId},
 };
 
@@ -34,6 +35,8 @@ pub(super) struct View {
     pub(super) reads_committed: bool,
     /// The running partitions that have applied the whole log.
     pub(super) caught_up: Vec<CaughtUp>,
+    /// The open runs that a lost home may have continued; at most [`COUNT_MAX`] runs of a partition are looked at.
+    pub(super) runs_in_doubt: u64,
 }
 
 /// A partition that has applied the whole log.
@@ -63,6 +66,7 @@ impl View {
             known: state.known(),
             reads_committed: app.projector.log().reads_committed(),
             caught_up: caught_up.collect::<Result<_, _>>()?,
+            runs_in_doubt: runs_in_doubt(app)?,
         })
     }
 
@@ -76,6 +80,7 @@ impl View {
                 findings.extend(self.unread_as_mirror(home));
                 findings.extend(self.without_marker());
                 findings.extend(self.without_record(home));
+                findings.extend(self.in_doubt(home));
             }
         }
         findings
@@ -164,6 +169,22 @@ impl View {
         Some(warning(what, fix))
     }
 
+    /// Reports the open runs that wait for an operator after a home was lost.
+    fn in_doubt(&self, home: &HomeRow) -> Option<Finding> {
+        let count = Some(self.runs_in_doubt).filter(|count| *count > 0)?;
+        let what = format!(
+            "the home {} was lost, and {} may have done more than this journal knows: agents cannot continue them",
+            home.from,
+            many(count, "open run")
+        );
+        let fix = if self.role == Role::Home {
+            "check the effects of each run at their receivers, then `runlog home accept RUN --who NAME --why TEXT`"
+        } else {
+            "an operator accepts them at the journal's home"
+        };
+        Some(warning(what, fix))
+    }
+
     /// Reports the partitions of the home that do not name it.
     fn without_record(&self, home: &HomeRow) -> Option<Finding> {
         if self.role != Role::Home {
@@ -177,6 +198,26 @@ impl View {
         };
         Some(warning(format!("the record of the home {} is missing in {missing}", home.log), &fix))
     }
+}
+
+/// Counts the open runs in doubt.
+fn runs_in_doubt(app: &App) -> Result<u64, Error> {
+    if app.projector.home().takeover().is_none() {
+        return Ok(0);
+    }
+    let open = Filter { status: Some(RunStatus::Open), ..Filter::default() };
+    let (limit, now, mut count) = (usize::try_from(COUNT_MAX).unwrap_or(usize::MAX), app.projector.log_now(), 0);
+    for partition in PartitionId::all(app.projector.journal().partitions) {
+        let store = app.projector.store(partition);
+        let runs = query::runs::list(&store.view(), app.topic_partition(partition), &open, None, limit, now)?;
+        for run in runs {
+            match app.projector.check_doubt(run.run_id.borrow()) {
+                Err(error) if error.reason() == Some(ProblemReason::Doubt) => count += 1,
+                checked => checked?,
+            }
+        }
+    }
+    Ok(count)
 }
 
 /// Returns the finding of a weak setting. A mirror's settings are copies, and its timestamps are the source's.

@@ -18,7 +18,8 @@ fn home(log: &str, origin: &str) -> HomeRow {
 /// A server of this log whose journal has this home.
 fn view(own: Option<&str>, role: Role, known: Option<HomeRow>) -> View {
     let own = own.map(|own| LogId::parse(own).unwrap());
-    View { journal: "j".into(), own, role, known, reads_committed: role == Role::Mirror, caught_up: Vec::new() }
+    let (reads_committed, caught_up) = (role == Role::Mirror, Vec::new());
+    View { journal: "j".into(), own, role, known, reads_committed, caught_up, runs_in_doubt: 0 }
 }
 
 fn at(partition: u16, epoch: u32, ends_in_record: bool) -> CaughtUp {
@@ -127,4 +128,17 @@ fn a_mirrors_settings_are_corrected_at_the_source_and_only_if_they_lose_records(
     assert_eq!(fix(false, true), None);
     assert!(fix(true, true).unwrap().contains("the source's topic"));
     assert!(fix(false, false).unwrap().contains("change the topic's configuration"));
+}
+
+#[test]
+fn runs_in_doubt_are_counted_and_the_command_that_accepts_them_is_for_the_home() {
+    let after = HomeRow { epoch: 2, from: "kafka:c:lost".into(), ..home("kafka:c:a", "kafka:c:a") };
+    let finding = |role, own, count| {
+        let view = View { runs_in_doubt: count, reads_committed: true, ..view(Some(own), role, Some(after.clone())) };
+        view.findings(None).into_iter().find(|finding| finding.what.contains("kafka:c:lost"))
+    };
+    assert_eq!(finding(Role::Home, "kafka:c:a", 0), None);
+    let at_home = finding(Role::Home, "kafka:c:a", 2).unwrap();
+    assert!(at_home.what.contains("2 open runs") && at_home.fix.contains("runlog home accept"), "{at_home:?}");
+    assert!(!finding(Role::Mirror, "kafka:c:m", 2).unwrap().fix.contains("runlog"), "a mirror accepts no runs");
 }

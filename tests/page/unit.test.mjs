@@ -11,6 +11,7 @@ const { entry, fold, withRefused, timeScale, claims, changes, hiding, marker, ke
 const { advised, stateOf } = await import(new URL('partitions.js', ui));
 const words = await import(new URL('words.js', ui));
 const route = await import(new URL('route.js', ui));
+const { search } = await import(new URL('api.js', ui));
 
 test('numbers keep the digits that the server sent', () => {
   const hasSource = JSON.parse('1.0', (key, value, context) => Boolean(context?.source));
@@ -239,6 +240,10 @@ test('bytes are shown by place, digits and printable characters', () => {
   const first = '6e 6f 20 72 65 63 6f 72 64 20 3c 62 3e e2 80 ae';
   assert.equal(dump(hex), '0000  ' + first + '  no record <b>...');
   assert.equal(dump(hex + '0a41'), dump(hex) + '\n0010  0a 41' + ' '.repeat(42) + '  .A');
+});
+
+test("a position of the page's address is this server's own, and a cursor keeps its log", () => {
+  assert.equal(search({ as_of: '3:17', limit: 8, cursor: '0a@local:f', raw: false }), '?as_of=3%3A17%40&limit=8&cursor=0a%40local%3Af');
 });
 
 test('a skip is offered only where the server advises one', () => {

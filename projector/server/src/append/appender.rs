@@ -139,6 +139,8 @@ impl Appender {
         deadline: Duration,
     ) -> Result<Vec<Outcome>, Error> {
         let started = Instant::now();
+        // Before content is stored, and before the run is in doubt here: the home may know better.
+        self.projector.home().check_home("an append")?;
         self.projector.running(self.projector.partition_of(run_id))?;
         if self.projector.home().takeover().is_some() && !drafts.iter().all(is_decision) {
             blocking(&self.projector, run_id, Projector::check_doubt).await?;

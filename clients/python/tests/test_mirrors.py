@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from runlog._http import SyncHttp
 from runlog._wire import NoResponse, Request, Response
 
 HOME = "kafka:cluster:home"
+TAG = f"%40{HOME.replace(':', '%3A')}"
 REFUSAL = {
     "type": "about:blank#unavailable",
     "title": "unavailable",
@@ -30,7 +32,7 @@ class Servers(SyncHttp):
         self.config = Config([url, url.replace("127.0.0.1", "localhost")])
         super().__init__(self.config)
         self.mirrors, self.down, self.sent = set[str](), set[str](), list[Request]()
-        self.features = list[str]()
+        self.knows_logs, self.is_older = False, False
 
     def send(self, request: Request) -> Response:
         if request.path.startswith("/v1/runs"):
@@ -39,11 +41,14 @@ class Servers(SyncHttp):
                 raise NoResponse("the connection broke", sent=False)
             if request.server in self.mirrors:
                 return Response(503, {}, json.dumps(REFUSAL).encode())
+            if "%40" in request.path and self.is_older:
+                return Response(400, {}, json.dumps({**REFUSAL, "kind": "usage", "reason": None}).encode())
+            request = replace(request, path=request.path.replace(TAG, ""))
         answer = super().send(request)
         if request.path.startswith("/v1/journal"):
             journal = json.loads(answer.body)
-            journal["features"] += self.features
-            answer = Response(answer.status, answer.headers, json.dumps(journal).encode())
+            features = {*journal["features"], "logs"} if self.knows_logs else {*journal["features"]} - {"logs"}
+            answer = Response(answer.status, answer.headers, json.dumps({**journal, "features": [*features]}).encode())
         return answer
 
 
@@ -94,25 +99,32 @@ def test_a_mirror_does_not_end_the_tries_while_the_home_does_not_answer(url, run
         assert len(servers.sent) > 4
 
 
-def test_a_position_names_its_log_to_a_server_that_knows_logs(url, run_id):
-    for features, sent in [([], [""]), (["logs"], [f"%40{HOME.replace(':', '%3A')}", ""])]:
-        servers = Servers(url)
-        servers.features = features
-        with sync.Runlog(servers.config, servers) as rl:
-            payload = {"type": "run_lifecycle", "status": "started"}
-            record = {"run_id": run_id, "record_id": f"{run_id}-{len(features)}", "payload": payload}
-            [outcome] = rl._driver.drive(rl._api.append(run_id, [record]))
-            position = {**outcome["position"], "log": HOME}
-            servers.sent = []
-            read = rl._driver.drive(rl._api.outcome(run_id, outcome["record_id"], position, 10))
-            assert read["outcome"] == outcome["outcome"]
-            place = f"position={position['partition']}%3A{position['offset']}%3A0"
-            assert [request.path.split(place)[1].split("&")[0] for request in servers.sent] == sent
-            if "call_keys" in rl._driver.drive(rl._api.features()):
-                servers.sent = []
-                assert rl._driver.drive(rl._api.call_with_key(run_id, "pay", "key", position)) is None
-                ends = [request.path.split("consistency=at-least%3D")[1].split("&")[0] for request in servers.sent]
-                assert [end.partition("%40")[2] for end in ends] == [log.removeprefix("%40") for log in sent]
+@pytest.mark.parametrize(("knows_logs", "is_older", "sent"), [
+    (False, False, [""]),
+    (True, False, [TAG]),
+    # The address leads to several servers, and an older one answers.
+    (True, True, [TAG, ""]),
+])  # fmt: skip
+def test_a_position_names_its_log_to_a_server_that_knows_logs(url, run_id, knows_logs, is_older, sent):
+    servers = Servers(url)
+    servers.knows_logs, servers.is_older = knows_logs, is_older
+    with sync.Runlog(servers.config, servers) as rl:
+        payload = {"type": "run_lifecycle", "status": "started"}
+        record = {"run_id": run_id, "record_id": f"{run_id}-started", "payload": payload}
+        [outcome] = rl._driver.drive(rl._api.append(run_id, [record]))
+        position = {**outcome["position"], "log": HOME}
+        place = f"{position['partition']}%3A{position['offset']}"
+
+        def logs(before: str) -> list[str]:
+            """The log that each request names after its position."""
+            return [request.path.split(before)[1].split("&")[0] for request in servers.sent]
+
+        servers.sent = []
+        read = rl._driver.drive(rl._api.outcome(run_id, outcome["record_id"], position, 10))
+        assert read["outcome"] == outcome["outcome"] and logs(f"position={place}%3A0") == sent
+        servers.sent = []
+        assert rl._driver.drive(rl._api.call_with_key(run_id, "pay", "key", position)) is None
+        assert logs(f"consistency=at-least%3D{place}") == sent
 
 
 def test_a_refusal_of_doubt_needs_an_operator():

@@ -10,6 +10,7 @@ use std::{ffi::OsString, path::PathBuf};
 mod ask;
 mod decide;
 mod export;
+mod home;
 mod options;
 mod run;
 mod schema;
@@ -21,6 +22,7 @@ pub(crate) use ask::{
 };
 pub(crate) use decide::{Attribution, Cancel, Consent, DeadLetterSkip, Decision, Resolve, Retention};
 pub(crate) use export::{Export, ExportFormat};
+pub(crate) use home::{Home, HomeAccept, HomeAction, HomeInit};
 pub(crate) use options::{Deadline, PageOptions, ReadOptions};
 pub(crate) use run::{Completions, Conformance, Demo, DemoAgent, DemoDesk, Import, LogFormat, Man, Publish, Serve};
 pub(crate) use schema::{Schema, SchemaAction, SchemaCheck, SchemaShow};
@@ -187,6 +189,12 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:\n  runlog retention\n  \
                             runlog retention conversation_turn --until 2026-01-01T00:00:00Z --who jo --why 'policy 7'")]
     Retention(Retention),
+    /// Show the home of the journal, set it once, or accept runs after a home was lost
+    #[command(
+        after_help = "Examples:\n  runlog home\n  runlog home init LOG_ID --who jo --why 'agents write here'\n  \
+                            runlog home accept run-42 --who jo --why 'the airline has no booking'"
+    )]
+    Home(Home),
     /// Check the deployment and suggest fixes
     #[command(after_help = "Example:\n  runlog doctor\n\nExit codes: 0 healthy; 1 not healthy")]
     Doctor(Doctor),

@@ -28,6 +28,7 @@ mod demo;
 mod doctor;
 mod effects;
 mod export;
+mod home;
 mod import;
 mod lookup;
 mod manual;
@@ -109,6 +110,7 @@ async fn ask(session: &Session, command: Command) -> Result<Answer, Error> {
             DeadLetterAction::Skip(args) => dead_letters::skip(session, args).await,
         },
         Command::Retention(args) => retention::run(session, args).await,
+        Command::Home(args) => home::run(session, args).await,
         Command::Doctor(args) => doctor::run(session, args).await,
         Command::Overview(args) => overview::run(session, args).await,
         Command::WhoAmI(args) => whoami::run(session, args).await,

@@ -243,7 +243,7 @@ impl Config {
 
     /// Returns the consistency, in the same order. `None` means the default of the query.
     pub(crate) fn consistency(&self, reading: &ReadOptions) -> Option<Consistency> {
-        reading.consistency.or_else(|| self.consistency.as_deref().and_then(|text| text.parse().ok()))
+        reading.consistency.clone().or_else(|| self.consistency.as_deref().and_then(|text| text.parse().ok()))
     }
 
     /// Returns the deadline, in the same order. `None` means the default of the command.

@@ -4,7 +4,7 @@ use crate::error::Error;
 use runlog_schemas::{
     answer::ErrorKind,
     canonical,
-    id::{Fingerprint, Illegal, Offset, PartitionId, RecordId, RunId},
+    id::{Fingerprint, Illegal, LogId, Offset, PartitionId, RecordId, RunId, split_log},
     json::Json,
 };
 use runlog_server::auth::token_file::Scope;
@@ -34,6 +34,33 @@ impl fmt::Display for LogPosition {
     }
 }
 
+/// A position, and the log that it belongs to: `PARTITION:OFFSET`, or `PARTITION:OFFSET@LOG`. A server refuses the position of
+/// another log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) position: LogPosition,
+    pub(crate) log: Option<LogId>,
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (position, log) = split_log(text);
+        let log = log.map(|log| log.parse().map_err(|illegal: Illegal| illegal.to_string())).transpose()?;
+        Ok(Self { position: position.parse()?, log })
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.log {
+            Some(log) => write!(f, "{}@{log}", self.position),
+            None => self.position.fmt(f),
+        }
+    }
+}
+
 /// Parses the author or the reason of a decision: a text that is not blank.
 pub(crate) fn statement(text: &str) -> Result<String, String> {
     if text.trim().is_empty() { Err("expected a text that is not blank".to_owned()) } else { Ok(text.to_owned()) }
@@ -43,7 +70,7 @@ pub(crate) fn statement(text: &str) -> Result<String, String> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AsOf {
     /// The position, inclusive.
-    Position(LogPosition),
+    Position(Place),
     /// An RFC 3339 time, parsed by the server.
     Time(String),
 }
@@ -65,11 +92,11 @@ impl FromStr for AsOf {
 }
 
 /// The freshness of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Consistency {
     Eventual,
     Latest,
-    AtLeast(LogPosition),
+    AtLeast(Place),
 }
 
 impl FromStr for Consistency {
@@ -233,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_consistency_reads_as_it_prints() {
-        for text in ["eventual", "latest", "at-least=3:9223372036854775807"] {
+        for text in ["eventual", "latest", "at-least=3:9223372036854775807", "at-least=3:4@kafka:c:t"] {
             assert_eq!(text.parse::<Consistency>().unwrap().to_string(), text);
         }
         for text in [
@@ -246,9 +273,12 @@ mod tests {
             "at-least=2147483648:0",
             "at-least=3:4:5",
             "at-least=:4",
+            "at-least=3:4@",
+            "at-least=3:4@a/b",
         ] {
             assert!(text.parse::<Consistency>().is_err(), "{text}");
         }
+        assert_eq!("3:4@local:x".parse::<AsOf>(), Ok(AsOf::Position("3:4@local:x".parse().unwrap())));
     }
 
     #[test]

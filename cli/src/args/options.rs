@@ -25,7 +25,7 @@ pub(crate) struct Deadline {
 /// The freshness of an answer, and its time limit.
 #[derive(Debug, Args)]
 pub(crate) struct ReadOptions {
-    /// Freshness of the answer: eventual, latest, or at-least=PARTITION:OFFSET [default: latest for one run,
+    /// Freshness of the answer: eventual, latest, or at-least=PARTITION:OFFSET[@LOG] [default: latest for one run,
     /// eventual for lists]
     #[arg(long, env = "RUNLOG_CONSISTENCY", value_name = "LEVEL")]
     pub(crate) consistency: Option<value::Consistency>,
@@ -55,7 +55,7 @@ pub(crate) struct RunArg {
 /// The position of the log to answer for.
 #[derive(Debug, Args)]
 pub(crate) struct AsOfArg {
-    /// Answer as of this position of the run's partition, inclusive [default: now]
+    /// Answer as of this position of the run's partition, inclusive. PARTITION:OFFSET@LOG also names its log [default: now]
     #[arg(long, value_name = "PARTITION:OFFSET")]
     pub(crate) as_of: Option<value::AsOf>,
 }
@@ -64,10 +64,10 @@ impl AsOfArg {
     /// Returns the position.
     ///
     /// Errors: `Usage` for a time; only `show` can answer for a time.
-    pub(crate) fn position(&self) -> Result<Option<value::LogPosition>, Error> {
+    pub(crate) fn position(&self) -> Result<Option<value::Place>, Error> {
         match &self.as_of {
             None => Ok(None),
-            Some(value::AsOf::Position(position)) => Ok(Some(*position)),
+            Some(value::AsOf::Position(place)) => Ok(Some(place.clone())),
             Some(value::AsOf::Time(time)) => Err(Error::usage(format!(
                 "--as-of {time} is a time; this command needs a position in the log, PARTITION:OFFSET, because a call or a \
                  checkpoint has no valid time. `runlog show` prints positions"

@@ -185,7 +185,8 @@ pub(crate) struct Import {
     /// Files to import, folders of .json, .traj or (OTLP) .jsonl files, or - for stdin. If one is malformed, nothing is written
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Append straight to Kafka, without a server: HOST:PORT, several separated by commas
+    /// Append straight to Kafka, without a server: HOST:PORT, several separated by commas. A mirror is refused if the journal had
+    /// its home from the start; a home that `runlog home init` set is not seen here
     #[arg(long, value_name = "LIST", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub(crate) brokers: Option<String>,
     /// File of librdkafka's properties, such as security.protocol and sasl.password_file: one NAME=VALUE per line

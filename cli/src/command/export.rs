@@ -73,7 +73,7 @@ pub(super) async fn run(session: &Session, args: args::Export) -> Result<Answer,
 /// Exports one trajectory per run.
 async fn atif(session: &Session, args: &args::Export) -> Result<Answer, Error> {
     let started = Instant::now();
-    let source = Source::new(session, &args.wait, args.raw);
+    let source = Source::open(session, &args.wait, args.raw).await?;
     let pins = pins(&args.at)?;
     let staging = args.out.as_deref().map(Staging::begin).transpose()?;
     let mut export = Atif { source: &source, pins, staging, report: Report::default() };

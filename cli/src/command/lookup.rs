@@ -56,7 +56,7 @@ pub(super) async fn run(session: &Session, args: args::Lookup) -> Result<Answer,
     } else {
         target.with("fingerprint", value::fingerprint("--args", &args.tool, &arguments)?)
     };
-    let target = target.with_some("occurrence", args.occurrence).with_some("as_of", as_of);
+    let target = target.with_some("occurrence", args.occurrence).with_some("as_of", as_of.as_ref());
     let call: Lookup = session.read(target, &args.reading).await?;
     let answer = answer(&call.status);
     let request = if answer == Answer::Pending {

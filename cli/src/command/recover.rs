@@ -9,7 +9,7 @@ use crate::{
     render,
     session::Session,
     text::{Cell, Text},
-    value::LogPosition,
+    value::Place,
 };
 use runlog_schemas::{
     answer::Recovery,
@@ -31,7 +31,7 @@ pub(super) async fn read_all_pages(
     session: &Session,
     run_id: &RunId,
     full: bool,
-    as_of: Option<LogPosition>,
+    as_of: Option<Place>,
     reading: &ReadOptions,
 ) -> Result<Recovery, Error> {
     // For each page as of a position the server folds the run again, so use large pages.

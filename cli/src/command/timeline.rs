@@ -27,7 +27,7 @@ const SUMMARY: usize = 120;
 pub(super) async fn show(session: &Session, args: args::Show) -> Result<Answer, Error> {
     let (as_of, at) = match &args.as_of {
         None => (None, None),
-        Some(AsOf::Position(place)) => (Some(*place), None),
+        Some(AsOf::Position(place)) => (Some(place), None),
         Some(AsOf::Time(time)) => (None, Some(time.as_str())),
     };
     pages::visit_pages(async |cursor| {

@@ -6,7 +6,7 @@ use crate::{
     client::Target,
     error::Error,
     session::{READ_WAIT, Session},
-    value::LogPosition,
+    value::{LogPosition, Place},
 };
 #[cfg(feature = "parquet")]
 use runlog_schemas::{
@@ -15,8 +15,8 @@ use runlog_schemas::{
     record::Facts,
 };
 use runlog_schemas::{
-    answer::{ErrorKind, Line, Lines, Run, Runs},
-    id::{Offset, PartitionId, RunId},
+    answer::{ErrorKind, Feature, Journal, Line, Lines, Run, Runs},
+    id::{LogId, Offset, PartitionId, RunId},
     json::Json,
     payload::{
         ConversationTurn, EffectResolution, LoopCheckpoint, Payload, ToolCallCompleted, ToolCallFailed,
@@ -44,6 +44,8 @@ pub(crate) type RunState = (Recovery, Vec<Pending>);
 pub(crate) struct Source<'a> {
     session: &'a Session,
     wait: Duration,
+    /// The log that positions name, if the journal has a home.
+    log: Option<LogId>,
     /// Whether to export content that its privacy class hides.
     raw: bool,
 }
@@ -118,8 +120,16 @@ pub(crate) fn pins(at: &[LogPosition]) -> Result<Option<Pins>, Error> {
 }
 
 impl<'a> Source<'a> {
-    pub(crate) fn new(session: &'a Session, wait: &crate::args::Deadline, raw: bool) -> Self {
-        Self { session, wait: session.wait(wait, READ_WAIT), raw }
+    pub(crate) async fn open(session: &'a Session, wait: &crate::args::Deadline, raw: bool) -> Result<Self, Error> {
+        let wait = session.wait(wait, READ_WAIT);
+        let journal: Journal = session.client.get(Target::new("/v1/journal"), wait).await?;
+        let names_log = journal.has(Feature::Logs) && journal.home.is_some();
+        Ok(Self { session, wait, log: journal.log_id.filter(|_| names_log), raw })
+    }
+
+    /// The position of an `as_of`.
+    fn place(&self, position: LogPosition) -> Place {
+        Place { position, log: self.log.clone() }
     }
 
     /// Prints a note that the content of `records` records was left out.
@@ -166,7 +176,7 @@ impl<'a> Source<'a> {
         loop {
             let target = Target::run(run_id)
                 .path("/recovery")
-                .with("as_of", at)
+                .with("as_of", self.place(at))
                 .with("content", false)
                 .with_some("cursor", cursor.as_deref());
             let Some(page) = self.session.find::<Recovery>(target, self.wait).await? else { return Ok(None) };
@@ -317,7 +327,7 @@ impl Records<'_> {
             let target = Target::run(&self.run_id)
                 .path("/records")
                 .with("limit", PAGE)
-                .with("as_of", self.at)
+                .with("as_of", self.source.place(self.at))
                 .with_flag("whole", true)
                 .with_some("cursor", cursor.as_deref());
             // A run without a record up to the position is `not_found`.

@@ -213,6 +213,7 @@ fn text_for_people_says_the_same_and_nothing_on_stderr() {
         (&["doctor"], 0, "healthy"),
         (&["overview"], 0, "contradicted effects"),
         (&["whoami"], 0, "credential"),
+        (&["home"], 0, "this server reads the home"),
         (&["runs", "--status", "open", "--idle", "0s"], 0, "trips/a b?:1"),
         (&["runs", "--idle", "1h"], 0, "no runs"),
         (&["verify"], 0, "equal"),

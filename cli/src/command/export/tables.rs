@@ -35,7 +35,7 @@ pub(super) async fn run(session: &Session, args: &args::Export) -> Result<Answer
     if args.status.is_some() {
         return Err(Error::usage("--status filters by the current status, but tables are as of a position: omit it"));
     }
-    let source = Source::new(session, &args.wait, args.raw);
+    let source = Source::open(session, &args.wait, args.raw).await?;
     let staging = Staging::begin(out)?;
     let pins = match pins(&args.at)? {
         Some(pins) => pins,

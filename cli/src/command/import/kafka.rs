@@ -8,10 +8,11 @@ use crate::{
 };
 use futures_util::{StreamExt, stream::FuturesOrdered};
 use runlog_log::{
-    Ack, Entry, Log,
+    Ack, Entry, Log, LogId,
     kafka::{KafkaConfig, KafkaLog},
 };
 use runlog_producer::content::Store;
+use runlog_projector::index::home::{Carried, carried};
 use runlog_registry::Registry;
 use runlog_schemas::{
     answer::ErrorKind,
@@ -146,7 +147,7 @@ impl Appends<'_> {
     }
 }
 
-/// Reads the topic's first record, which identifies the journal.
+/// Reads the topic's first record, which identifies the journal. Refuses a mirror.
 async fn genesis(log: &KafkaLog, registry: Option<&Registry>) -> Result<Genesis, Error> {
     let bounds = log.bounds(PartitionId::ZERO, GENESIS_WAIT).await?;
     let not = |found: &str| {
@@ -181,8 +182,28 @@ async fn genesis(log: &KafkaLog, registry: Option<&Registry>) -> Result<Genesis,
         Error::new(kind, what).because(error)
     })?;
     let payload = codec::read(&framed).map(|envelope| envelope.payload());
-    match payload {
-        Ok(Ok(Payload::Genesis(genesis))) => Ok(genesis),
-        _ => Err(not("does not begin with a genesis")),
+    let Ok(Ok(Payload::Genesis(genesis))) = payload else { return Err(not("does not begin with a genesis")) };
+    check_home(log, &first.headers)?;
+    Ok(genesis)
+}
+
+/// Refuses a mirror, as far as the headers of the genesis name the home. A home that was set later is not seen here.
+fn check_home(log: &dyn Log, headers: &[(String, Vec<u8>)]) -> Result<(), Error> {
+    let home = match carried(headers) {
+        Ok(Some(Carried::Home(home))) => home.log,
+        // A server ignores these headers too.
+        Ok(Some(Carried::Accept(_)) | None) | Err(_) => return Ok(()),
+    };
+    match log.id() {
+        Some(own) if *own == home => Ok(()),
+        own => {
+            let own = own.map_or("without an id", LogId::as_str);
+            let what = format!(
+                "topic {} is a mirror: its log is {own} and the home is {home}. An import is possible at the home only; nothing was \
+                 appended",
+                log.topic()
+            );
+            Err(Error::new(ErrorKind::Unavailable, what))
+        }
     }
 }

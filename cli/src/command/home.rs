@@ -1,0 +1,164 @@
+//! `home`: shows the log to which a journal's servers append, sets it for a journal without one, and accepts runs of a lost home.
+
+use super::confirm::confirm;
+use crate::{
+    args::{self, HomeAccept, HomeAction, HomeInit},
+    client::{self, Target},
+    error::Error,
+    exit::Answer,
+    render,
+    session::{APPEND_WAIT, READ_WAIT, Session},
+    text::{Cell, Text},
+};
+use runlog_schemas::{
+    answer::{ErrorKind, Journal, JournalHome, LogRole, OrOther, Outcomes, Position},
+    id::{LogId, RunId},
+};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+pub(super) async fn run(session: &Session, args: args::Home) -> Result<Answer, Error> {
+    match args.action {
+        None => show(session, session.wait(&args.wait, READ_WAIT)).await,
+        Some(HomeAction::Init(args)) => init(session, &args).await,
+        Some(HomeAction::Accept(args)) => accept(session, &args).await,
+    }
+}
+
+/// The part of a server's answer that is about its log.
+#[derive(Debug, Serialize)]
+struct Shown {
+    journal_id: String,
+    topic: String,
+    log_id: Option<LogId>,
+    home: Option<JournalHome>,
+    role: OrOther<LogRole>,
+}
+
+async fn read(session: &Session, wait: Duration) -> Result<Shown, Error> {
+    let journal: Journal = session.client.get(Target::new("/v1/journal"), wait).await?;
+    let Journal { journal_id, topic, log_id, home, role, .. } = journal;
+    Ok(Shown { journal_id, topic, log_id, home, role })
+}
+
+async fn show(session: &Session, wait: Duration) -> Result<Answer, Error> {
+    session.output.answer(&read(session, wait).await?, facts)?;
+    Ok(Answer::Yes)
+}
+
+fn facts(shown: &Shown, text: &mut Text) {
+    let effect = match shown.role.known() {
+        Some(LogRole::Home) => Cell::from("this server reads the home"),
+        Some(LogRole::Mirror) => {
+            Cell::from("this server reads a mirror: appends and reads at latest are refused").bad()
+        }
+        Some(LogRole::Contested) => {
+            Cell::from("two logs were made the home: appends and reads at latest are refused").bad()
+        }
+        _ => Cell::from("the journal has no home: a server on a copy of the topic would also accept appends").bad(),
+    };
+    text.facts([
+        ("journal", Cell::from(&shown.journal_id)),
+        ("topic", Cell::from(&shown.topic)),
+        ("log", shown.log_id.as_ref().map(LogId::as_str).into()),
+        ("home", shown.home.as_ref().map(|home| home.log.as_str()).into()),
+        ("epoch", shown.home.as_ref().map(|home| u64::from(home.epoch)).into()),
+        ("role", Cell::status(shown.role.as_str())),
+        ("", effect),
+    ]);
+}
+
+/// The body of `POST /v1/home`.
+#[derive(Debug, Serialize)]
+struct NewHome<'a> {
+    log_id: &'a LogId,
+    who: &'a str,
+    why: &'a str,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    force: bool,
+}
+
+/// The answer of `POST /v1/home`.
+#[derive(Debug, Serialize, Deserialize)]
+struct HomeSet {
+    home: JournalHome,
+    /// `applied`, or `repeat` if the log already was the home.
+    outcome: String,
+    positions: Vec<Position>,
+    #[serde(default)]
+    dry_run: bool,
+}
+
+async fn init(session: &Session, args: &HomeInit) -> Result<Answer, Error> {
+    let wait = session.wait(&args.wait, APPEND_WAIT);
+    let args::Attribution { who, why } = &args.attribution;
+    let body = client::body(&NewHome { log_id: &args.log_id, who, why, force: args.force })?;
+    let target = || Target::new("/v1/home");
+    let shown = read(session, wait).await?;
+    if shown.log_id.is_none() {
+        let what = format!(
+            "{} reports no log id: it is older than this command, or its brokers give no topic ids. Nothing happened",
+            session.client.base()
+        );
+        return Err(Error::new(ErrorKind::Invalid, what));
+    }
+    let plan: HomeSet = session.client.post(target().with_flag("dry_run", true), body.clone(), wait).await?;
+    if args.dry_run {
+        session.output.answer(&plan, home_set)?;
+        return Ok(Answer::Yes);
+    }
+    confirm(args.consent, &format!("make {} the home of journal {}", args.log_id, shown.journal_id), |text| {
+        facts(&shown, text);
+        let effect =
+            "servers on other logs with this journal become read-only, once a mirror has copied the record there";
+        text.facts([("effect", Cell::from(effect).bad())]);
+    })?;
+    let set: HomeSet = session.client.post(target(), body, wait).await?;
+    session.output.answer(&set, home_set)?;
+    Ok(Answer::Yes)
+}
+
+fn home_set(set: &HomeSet, text: &mut Text) {
+    let outcome = if set.dry_run { "nothing was appended" } else { set.outcome.as_str() };
+    let positions: Vec<String> =
+        set.positions.iter().map(|Position { partition, offset, .. }| format!("{partition}:{offset}")).collect();
+    text.facts([
+        ("home", Cell::from(set.home.log.as_str())),
+        ("epoch", u64::from(set.home.epoch).into()),
+        ("outcome", Cell::from(outcome)),
+        ("positions", Cell::from(positions.join(", "))),
+    ]);
+}
+
+/// The body of `POST /v1/home/accepts`.
+#[derive(Debug, Serialize)]
+struct NewAccept<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_id: Option<&'a RunId>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    unknown_runs: bool,
+    who: &'a str,
+    why: &'a str,
+}
+
+async fn accept(session: &Session, args: &HomeAccept) -> Result<Answer, Error> {
+    let wait = session.wait(&args.wait, APPEND_WAIT);
+    let args::Attribution { who, why } = &args.attribution;
+    let (run_id, unknown_runs) = (args.run.as_ref(), args.unknown_runs);
+    let body = client::body(&NewAccept { run_id, unknown_runs, who, why })?;
+    let what = run_id.map_or("all runs that this journal does not know".to_owned(), |run_id| format!("run {run_id}"));
+    let shown = read(session, wait).await?;
+    confirm(args.consent, &format!("let {what} continue"), |text| {
+        facts(&shown, text);
+        let effect =
+            "agents continue without the records that only the lost home had: an effect of these records runs again";
+        text.facts([("effect", Cell::from(effect).bad())]);
+    })?;
+    let accepted: Outcomes = session.client.post(Target::new("/v1/home/accepts"), body, wait).await?;
+    session.output.answer(&accepted, |accepted, text| {
+        for outcome in &accepted.outcomes {
+            render::outcome(outcome, text);
+        }
+    })?;
+    Ok(Answer::from_bool(accepted.outcomes.iter().all(|outcome| Answer::from_outcome(outcome) == Answer::Yes)))
+}

@@ -6,10 +6,14 @@ use runlog_log::{
     Log,
     kafka::{KafkaConfig, KafkaLog},
 };
+use runlog_producer::{Action, Config, Journal, Runlog as Client};
+use runlog_schemas::answer::ErrorKind;
 use runlog_server::operations;
 use runlog_tests::{
+    command::Runlog,
     kafka::Broker,
     mirror::{Mirror, Style, ends},
+    older_version,
     sample_journal::{self, CLAIMED, IMPORTED, RUN},
     server::{Launch, Server},
 };
@@ -18,6 +22,7 @@ use std::{
     collections::BTreeSet,
     io::{Read, Write},
     net::TcpStream,
+    sync::Arc,
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
@@ -31,9 +36,10 @@ struct Site {
     home: Server,
     mirror: Server,
     topic: Mirror,
+    home_topic: KafkaConfig,
     /// The home's log id.
     home_id: String,
-    _folders: [TempDir; 2],
+    folders: [TempDir; 2],
 }
 
 impl Site {
@@ -45,16 +51,17 @@ impl Site {
         let topic = Mirror::start(&config, style)?;
         let mirror = Launch::kafka(folders[1].path(), &topic.config).start()?;
         await_ready(&mirror)?;
-        Ok(Self { home, mirror, topic, home_id: log_id(&config)?, _folders: folders })
+        let home_id = log_id(&config)?;
+        Ok(Self { home, mirror, topic, home_topic: config, home_id, folders })
     }
 }
 
-fn log_id(config: &KafkaConfig) -> anyhow::Result<String> {
+pub(super) fn log_id(config: &KafkaConfig) -> anyhow::Result<String> {
     Ok(KafkaLog::connect(config.clone())?.id().context("Kafka gives ids")?.to_string())
 }
 
 /// Waits until the server has applied its log.
-fn await_ready(server: &Server) -> anyhow::Result<()> {
+pub(super) fn await_ready(server: &Server) -> anyhow::Result<()> {
     let started = Instant::now();
     loop {
         let (status, ready) = server.get("/readyz")?;
@@ -204,7 +211,9 @@ fn a_mirror_answers_reads_that_need_no_freshness_as_the_home_does() -> anyhow::R
         let same = |answer| without_ages(without_places(answer));
         ensure!(same(&home) == same(&mirror), "{path}:\n{home}\n{mirror}");
     }
-    for path in [format!("/v1/runs/{RUN}/tail?until_end=true"), "/v1/tail?until_end=true".to_owned()] {
+    for path in
+        [format!("/v1/runs/{RUN}/tail?until_end=true&consistency=eventual"), "/v1/tail?until_end=true".to_owned()]
+    {
         let (status, tail) = site.mirror.get(&path)?;
         ensure!(status == 200 && tail.as_str().is_some_and(|tail| tail.contains(RUN)), "{path}: {status} {tail}");
     }
@@ -227,4 +236,121 @@ fn without_ages(answer: Value) -> Value {
         Value::Array(items) => items.into_iter().map(without_ages).collect(),
         other => other,
     }
+}
+
+#[test]
+fn a_producer_stops_at_a_mirror_and_at_another_log_than_its_servers() -> anyhow::Result<()> {
+    let site = Site::start(Style::EXACTLY_ONCE)?;
+    let before = ends(&site.topic.config)?;
+    let runtime = tokio::runtime::Runtime::new()?;
+    let brokers = site.topic.config.brokers.clone();
+    let through = |server: &Server| Config::new(Journal::Http(server.url.clone()), "agent");
+    let straight =
+        |server: &Server| Config::new(Journal::Kafka { brokers: brokers.clone(), server: server.url.clone() }, "agent");
+    let open = |config: Config| runtime.block_on(async { Client::connect(config).await?.open("run").await.map(drop) });
+
+    let refused = open(through(&site.mirror)).err().context("a mirror refuses the claim")?;
+    ensure!((refused.kind(), refused.action()) == (ErrorKind::Unavailable, Action::Operator), "{refused:?}");
+    let refused = open(straight(&site.mirror)).err().context("the connection is refused")?;
+    ensure!((refused.kind(), refused.action()) == (ErrorKind::Unavailable, Action::Operator), "{refused:?}");
+    ensure!(refused.to_string().contains(&site.home_id), "{refused}");
+    // The brokers have another cluster's topic of the same name.
+    let mut other = straight(&site.home);
+    other.log = Some(Arc::new(KafkaLog::connect(site.topic.config.clone())?));
+    let refused = open(other).err().context("the log is refused")?;
+    ensure!((refused.kind(), refused.action()) == (ErrorKind::Invalid, Action::FixTheInput), "{refused:?}");
+    ensure!(ends(&site.topic.config)? == before, "the mirror got a record");
+    open(through(&site.home))?;
+    open(straight(&site.home))?;
+    Ok(())
+}
+
+#[test]
+fn an_import_to_a_mirror_is_refused_and_to_the_home_is_not() -> anyhow::Result<()> {
+    let site = Site::start(Style::EXACTLY_ONCE)?;
+    let [home, mirror] = [&site.home_topic, &site.topic.config].map(ends);
+    let file = site.folders[0].path().join("another.json");
+    let trajectory = r#"[{"task_id": 2, "trial": 0, "reward": 1.0, "traj": [{"role": "user", "content": "hello"}]}]"#;
+    std::fs::write(&file, trajectory)?;
+    let file = file.to_str().context("a path")?;
+    let import = |config: &KafkaConfig| {
+        let arguments = ["import", "tau-bench", file, "--brokers", &config.brokers, "--topic", &config.topic];
+        Runlog::without_server().json(&arguments)
+    };
+    let refused = import(&site.topic.config)?.exits(4)?;
+    ensure!(refused.error_kind()? == "unavailable" && refused.stdout.contains(&site.home_id), "{}", refused.stdout);
+    ensure!(ends(&site.topic.config)? == mirror?, "the mirror got a record");
+    import(&site.home_topic)?.exits(0)?;
+    ensure!(ends(&site.home_topic)? != home?, "the home got the run");
+    Ok(())
+}
+
+#[test]
+fn an_index_of_the_home_stops_on_its_mirror_and_answers_what_it_has() -> anyhow::Result<()> {
+    let site = Site::start(Style::AT_LEAST_ONCE)?;
+    let (_, run) = site.home.get(&format!("/v1/runs/{RUN}"))?;
+    let Site { home, topic, folders, .. } = site;
+    home.terminate()?;
+    let copied = tempfile::tempdir()?;
+    older_version::copy(&folders[0].path().join("index"), &copied.path().join("index"))?;
+    let server = Launch::kafka(copied.path(), &topic.config).start()?;
+    let doctor = server.runlog().json(&["doctor"])?.exits(1)?.json()?;
+    let stops = doctor["partitions"].as_array().context("partitions")?;
+    let says = "the index was built from log";
+    ensure!(stops.iter().all(|row| row["error"].as_str().is_some_and(|error| error.contains(says))), "{doctor}");
+    let (status, kept) = server.get(&format!("/v1/runs/{RUN}?consistency=eventual"))?;
+    ensure!(status == 200 && kept["hash"] == run["hash"], "{status} {kept}");
+    Ok(())
+}
+
+/// The values of an answer's members, as text.
+fn text<'a>(answer: &'a Value, pointer: &str) -> anyhow::Result<&'a str> {
+    answer.pointer(pointer).and_then(Value::as_str).with_context(|| format!("no {pointer} in {answer}"))
+}
+
+/// Queries with a position or a cursor that the server returned.
+fn placed_queries(server: &Server) -> anyhow::Result<Vec<String>> {
+    let get = |path: String| -> anyhow::Result<Value> {
+        let (status, answer) = server.get(&path)?;
+        ensure!(status == 200, "{path}: {status} {answer}");
+        Ok(answer)
+    };
+    let lines = get(format!("/v1/runs/{IMPORTED}/records?limit=1&consistency=eventual"))?;
+    let runs = get("/v1/runs?limit=1&consistency=eventual".to_owned())?;
+    let events = get("/v1/tail?until_end=true".to_owned())?;
+    let event = events.as_str().into_iter().flat_map(str::lines).find_map(|line| line.strip_prefix("id:"));
+    let position = &lines["records"][0]["position"];
+    let place = format!("{}:{}@{}", position["partition"], position["offset"], text(position, "/log")?);
+    let run = format!("/v1/runs/{IMPORTED}");
+    Ok(vec![
+        format!("{run}?consistency=at-least={place}"),
+        format!("{run}/records?consistency=eventual&as_of={place}"),
+        format!("{run}/outcome?consistency=eventual&position={place}"),
+        format!("{run}/outcome?consistency=eventual&position={place}&also={place}"),
+        format!("{run}/records?limit=1&consistency=eventual&cursor={}", text(&lines, "/next_cursor")?),
+        format!("/v1/runs?limit=1&consistency=eventual&cursor={}", text(&runs, "/next_cursor")?),
+        format!("/v1/tail?until_end=true&from={}", event.context("an event with an id")?.trim()),
+    ])
+}
+
+#[test]
+fn a_position_or_cursor_is_accepted_on_its_own_log_and_refused_by_name_on_another() -> anyhow::Result<()> {
+    let site = Site::start(Style::EXACTLY_ONCE)?;
+    let mirror_id = log_id(&site.topic.config)?;
+    for (own, other, id) in [(&site.home, &site.mirror, &site.home_id), (&site.mirror, &site.home, &mirror_id)] {
+        for path in placed_queries(own)? {
+            ensure!(path.contains(id.as_str()), "it names its log {id}: {path}");
+            let (status, answer) = own.get(&path)?;
+            ensure!(status == 200, "{path}: {status} {answer}");
+            let (status, refused) = other.get(&path)?;
+            ensure!(status == 409 && refused["reason"] == "foreign_log", "{path}: {status} {refused}");
+            ensure!(text(&refused, "/detail")?.contains(id.as_str()), "it names the log {id}: {refused}");
+        }
+    }
+    // Clients of an older version send no log. The journal has been in the home's log only.
+    let path = format!("/v1/runs/{IMPORTED}/records?consistency=eventual&as_of=0:5");
+    ensure!(site.home.get(&path)?.1["reason"] != "foreign_log", "{:?}", site.home.get(&path)?);
+    let (status, refused) = site.mirror.get(&path)?;
+    ensure!(status == 409 && refused["reason"] == "foreign_log", "{status} {refused}");
+    Ok(())
 }

@@ -28,8 +28,8 @@ const WAIT: Duration = Duration::from_secs(30);
 /// The topic of the fixture's answers.
 const LOCAL_TOPIC: &str = "runlog.journal";
 
-/// Creates a journal's topic that keeps the times of its records.
-fn create(runtime: &Runtime, config: &KafkaConfig, partitions: u32) -> anyhow::Result<()> {
+/// Creates a journal's topic.
+fn create(runtime: &Runtime, config: &KafkaConfig, partitions: u32, timestamps: &str) -> anyhow::Result<()> {
     let client: AdminClient<DefaultClientContext> =
         ClientConfig::new().set("bootstrap.servers", &config.brokers).create()?;
     let topic = NewTopic::new(&config.topic, i32::try_from(partitions)?, TopicReplication::Fixed(1))
@@ -37,7 +37,7 @@ fn create(runtime: &Runtime, config: &KafkaConfig, partitions: u32) -> anyhow::R
         .set("retention.bytes", "-1")
         .set("cleanup.policy", "delete")
         .set("unclean.leader.election.enable", "false")
-        .set("message.timestamp.type", "CreateTime");
+        .set("message.timestamp.type", timestamps);
     let options = AdminOptions::new().operation_timeout(Some(WAIT));
     for created in runtime.block_on(client.create_topics([&topic], &options))? {
         created.map_err(|(topic, error)| anyhow::anyhow!("{topic}: {error}"))?;
@@ -45,11 +45,12 @@ fn create(runtime: &Runtime, config: &KafkaConfig, partitions: u32) -> anyhow::R
     Ok(())
 }
 
-/// Appends all records of a local log to the topic, each at its offset.
-fn replay(dir: &Path, config: &KafkaConfig) -> anyhow::Result<u64> {
+/// Appends all records of a local log to a new topic, each at its offset. With the timestamps `CreateTime` the records keep their
+/// times.
+pub(super) fn replay(dir: &Path, config: &KafkaConfig, timestamps: &str) -> anyhow::Result<u64> {
     let runtime = Runtime::new()?;
     let log = LocalLog::open(LocalConfig::new(dir.to_owned()))?;
-    create(&runtime, config, log.partitions())?;
+    create(&runtime, config, log.partitions(), timestamps)?;
     let (send, reports) = mpsc::channel();
     let mut client = ClientConfig::new();
     client.set("bootstrap.servers", &config.brokers).set("enable.idempotence", "true");
@@ -104,7 +105,7 @@ fn a_folder_of_an_older_version_opens_on_its_topic_and_answers_as_that_version_d
         let (folder, log) = (tempdir()?, tempdir()?);
         let config = Broker::shared().unique_topic();
         older_version::copy(&older_version::data(version).join("log"), log.path())?;
-        ensure!(replay(log.path(), &config)? > 50, "{version}: there is a journal");
+        ensure!(replay(log.path(), &config, "CreateTime")? > 50, "{version}: there is a journal");
         older_version::copy(&older_version::data(version).join("index"), &folder.path().join("index"))?;
         let server = Launch::kafka(folder.path(), &config).start()?;
         for (path, old) in older_version::answers(version)? {

@@ -34,6 +34,7 @@ pub mod query;
 pub mod rebuild;
 pub mod shared;
 pub mod store;
+pub mod stored_journal;
 mod verify;
 
 pub use config::{APPENDS_MAX, Clock, Config};

@@ -1,9 +1,10 @@
 //! Opens a journal in a folder or a Kafka topic.
 
 use crate::index::{Config, Error, Projector};
+use creation::Topic;
 use runlog_content::{self as content, Store};
 use runlog_log::{
-    Log,
+    Log, Offset, PartitionId,
     kafka::{
         KafkaConfig, KafkaLog,
         admin::{self, LossySetting, TopicInfo},
@@ -11,13 +12,18 @@ use runlog_log::{
     local::{LocalConfig, LocalLog},
 };
 use runlog_schemas::answer::ErrorKind;
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, time::Duration};
+
+mod creation;
 
 /// Partitions of a topic that this process creates, unless the configuration names another number.
 pub const KAFKA_PARTITIONS: u32 = 16;
 
 /// A file in the data folder: the topic's settings that can lose records and were accepted, one `TOPIC NAME=VALUE` a line.
 const ACCEPTED: &str = "accepted-topic-settings";
+
+/// How long an answer of the log may take.
+const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Opens a projector over the local log in `config.dir/log`. Its content is in `config.dir/content`, unless the
 /// configuration names another store. Locks the folder: only one process can open it.
@@ -42,53 +48,52 @@ pub async fn local(mut config: Config) -> Result<Projector, Error> {
 }
 
 /// Opens a projector over a Kafka topic. Creates a missing topic as `docs/operate.md` ("Kafka") describes, and logs each
-/// weaker setting of an existing topic.
+/// weaker setting of an existing topic. Decides `config.genesis` by the rules of [`creation`].
 ///
 /// Errors: `Invalid` for a topic that can lose records of the journal. No error if `config.accept_lossy_topic` is set, or
-/// if an earlier start with the same folder accepted the same settings.
-pub async fn kafka(config: Config, kafka: KafkaConfig) -> Result<Projector, Error> {
-    let (wanted, accept, dir) = (config.partitions, config.accept_lossy_topic, config.dir.clone());
-    let opened = config.executor.run(move || -> Result<KafkaLog, Error> {
-        match found_or_created(&kafka, wanted)? {
-            Some(info) if info.configs.is_empty() => {
-                tracing::warn!(
-                    topic = kafka.topic,
-                    "cannot read the topic's settings, which may lose records: allow this user DescribeConfigs"
-                );
-            }
-            Some(info) => {
-                refuse_lossy(&dir, accept, &kafka, &info)?;
-                for weakness in admin::weaknesses(&info) {
-                    tracing::warn!(topic = kafka.topic, "the topic is not configured for a journal: {}", weakness.what);
-                }
-            }
-            None => {}
+/// if an earlier start with the same folder accepted the same settings. `Invalid` for an empty topic that this process did not
+/// create, if no other server writes its genesis within 10 seconds. No error if `config.new_journal` is set.
+pub async fn kafka(mut config: Config, kafka: KafkaConfig) -> Result<Projector, Error> {
+    let (settings, dir) = (config.clone(), config.dir.clone());
+    let opened = config.executor.run(move || -> Result<_, Error> {
+        let topic = creation::find_or_create(&settings, &kafka)?;
+        if let Topic::Existing(info) = &topic {
+            check_settings(&settings, &kafka, info)?;
         }
-        Ok(KafkaLog::connect(kafka)?)
+        let log = KafkaLog::connect(kafka.clone())?;
+        let genesis = topic.genesis(&log, &settings, &kafka)?;
+        Ok((log, genesis))
     });
-    let log = opened
+    let (log, genesis) = opened
         .await
         .map_err(|error| Error::new(ErrorKind::Internal, "opening the topic panicked").because(error))??;
-    let log: Arc<dyn Log> = Arc::new(log);
-    Projector::start(config, log).await
+    config.genesis = genesis;
+    let needless = config.new_journal && log.bounds(PartitionId::ZERO, DEADLINE).await?.end > Offset::ZERO;
+    let executor = config.executor.clone();
+    let projector = Projector::start(config, Arc::new(log)).await?;
+    if needless {
+        let (topic, journal_id) = (projector.log().topic(), &projector.journal().journal_id);
+        tracing::warn!(topic, journal_id, "the topic has a journal, so --new-journal has no effect; remove it");
+    }
+    let removed = executor.run(move || creation::remove_note(&dir)).await;
+    removed.map_err(|error| Error::new(ErrorKind::Internal, "the end of the start panicked").because(error))?;
+    Ok(projector)
 }
 
-/// Returns the existing topic's settings, or `None` after creating the topic with the settings that a journal needs.
-fn found_or_created(kafka: &KafkaConfig, partitions: Option<u32>) -> Result<Option<TopicInfo>, Error> {
-    if let Some(info) = admin::describe(kafka)? {
-        return Ok(Some(info));
+/// Refuses a topic that can lose records of the journal, and logs each other setting that is weaker than a journal needs.
+fn check_settings(config: &Config, kafka: &KafkaConfig, info: &TopicInfo) -> Result<(), Error> {
+    if info.configs.is_empty() {
+        tracing::warn!(
+            topic = kafka.topic,
+            "cannot read the topic's settings, which may lose records: allow this user DescribeConfigs"
+        );
+        return Ok(());
     }
-    let partitions = partitions.unwrap_or(KAFKA_PARTITIONS);
-    tracing::info!(topic = kafka.topic, partitions, "creating the topic");
-    if admin::create_topic(kafka, partitions)? {
-        return Ok(None);
+    refuse_lossy(&config.dir, config.accept_lossy_topic, kafka, info)?;
+    for weakness in admin::weaknesses(info) {
+        tracing::warn!(topic = kafka.topic, "the topic is not configured for a journal: {}", weakness.what);
     }
-    // Another server has just created the topic, or the broker's metadata was out of date.
-    let gone = || {
-        let message = format!("topic {} disappeared during the start; start again", kafka.topic);
-        Error::new(ErrorKind::Unavailable, message)
-    };
-    Ok(Some(admin::describe_existing(kafka)?.ok_or_else(gone)?))
+    Ok(())
 }
 
 /// Refuses a topic that can lose records of the journal, unless its settings are accepted now or were accepted earlier.

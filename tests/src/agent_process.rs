@@ -32,7 +32,7 @@ pub struct AgentProcess {
 
 impl AgentProcess {
     /// Starts a command.
-    pub(crate) fn start(mut command: Command) -> anyhow::Result<Self> {
+    pub fn start(mut command: Command) -> anyhow::Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("{command:?} does not start"))?;
         let stdin = child.stdin.take();

@@ -141,6 +141,11 @@ pub(crate) struct Serve {
     #[arg(long, conflicts_with = "local")]
     #[serde(skip)]
     pub(crate) accept_lossy_topic: bool,
+    /// Begin a new journal in an empty topic that you created. Never for a topic that MirrorMaker fills: a genesis of its own
+    /// makes the mirror another journal. Has no effect on a topic with a journal
+    #[arg(long, conflicts_with = "local")]
+    #[serde(skip)]
+    pub(crate) new_journal: bool,
     /// Newest schema version to write. Version 3 is not released: use it only if all servers of the journal read it. A
     /// later version of the command may be unable to read its records
     #[arg(long, value_name = "VERSION", default_value_t = WRITTEN_BY_DEFAULT,

@@ -263,6 +263,7 @@ async fn projector(settings: Settings) -> Result<Projector, Error> {
         memory_bytes: MEMORY_BYTES,
         paused: settings.flags.paused,
         accept_lossy_topic: settings.flags.accept_lossy_topic,
+        new_journal: settings.flags.new_journal,
         write_schema: settings.flags.write_schema,
         partitions: settings.flags.partitions,
         content: settings.content.as_ref().map(content::Store::open).transpose()?,

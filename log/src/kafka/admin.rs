@@ -198,6 +198,20 @@ pub fn create_topic(config: &KafkaConfig, partitions: u32) -> Result<bool, Error
     Ok(created)
 }
 
+/// Returns whether the topic has the settings and the partition count with which [`create_topic`] creates a topic. False if this
+/// user may not read the settings.
+pub fn is_as_created(info: &TopicInfo, partitions: u32) -> bool {
+    let has = |name: &str, value: &str| info.configs.get(name).is_some_and(|found| found == value);
+    info.partitions == partitions
+        && SETTINGS.iter().all(|(name, value, _)| has(name, value))
+        && has(MESSAGE_BYTES, &TOPIC_MESSAGE_BYTES_MAX.to_string())
+}
+
+/// Returns the id of the cluster, or `None` if its brokers report none within 10 seconds.
+pub fn cluster_id(config: &KafkaConfig) -> Result<Option<String>, Error> {
+    Ok(metadata_client(config)?.client().fetch_cluster_id(REQUEST_WAIT))
+}
+
 /// Returns the settings of a log on this topic.
 pub(super) fn settings(info: &TopicInfo) -> LogSettings {
     let stamps = info.configs.get(TIMESTAMPS);
@@ -334,6 +348,18 @@ mod tests {
         configs.insert("min.insync.replicas".into(), insync.to_string());
         configs.insert("max.message.bytes".into(), TOPIC_MESSAGE_BYTES_MAX.to_string());
         TopicInfo { partitions: 16, replication, brokers, configs }
+    }
+
+    #[test]
+    fn a_topic_is_as_created_only_with_all_settings_and_the_partition_count() {
+        let info = strong(3);
+        assert!(is_as_created(&info, 16) && !is_as_created(&info, 4));
+        for (name, value) in [(TIMESTAMPS, "CreateTime"), ("retention.ms", "604800000"), (MESSAGE_BYTES, "1048588")] {
+            let configs = info.configs.iter().map(|(key, value)| (key.clone(), value.clone()));
+            let configs = configs.chain([(name.to_owned(), value.to_owned())]).collect();
+            assert!(!is_as_created(&TopicInfo { configs, ..info.clone() }, 16), "{name}");
+        }
+        assert!(!is_as_created(&TopicInfo { configs: BTreeMap::new(), ..info }, 16), "the settings may not be read");
     }
 
     #[test]

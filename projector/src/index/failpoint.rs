@@ -27,7 +27,19 @@ pub const BULK_FOLDED: &str = "bulk_folded";
 /// All tables of a partition's bulk build are in its store.
 pub const BULK_INGESTED: &str = "bulk_ingested";
 
-/// All points.
+/// The data folder has the note that this process will create the topic of a new journal; the topic does not exist yet.
+pub const CREATION_NOTED: &str = "creation_noted";
+/// The topic of a new journal exists; the note does not have its id yet.
+pub const CREATION_TOPIC_MADE: &str = "creation_topic_made";
+/// The note has the topic's id; the topic is still empty.
+pub const CREATION_TOPIC_NOTED: &str = "creation_topic_noted";
+/// Partition 0 has a genesis that this process wrote; the other partitions are still empty.
+pub const GENESIS_APPENDED: &str = "genesis_appended";
+
+/// The points of a journal's creation in Kafka, in order.
+pub const CREATION: [&str; 4] = [CREATION_NOTED, CREATION_TOPIC_MADE, CREATION_TOPIC_NOTED, GENESIS_APPENDED];
+
+/// All points of an existing journal.
 pub const ALL: [&str; 12] = [
     STORE_OPENED,
     BATCH_FOLDED,

@@ -12,13 +12,10 @@ use super::{
     config::{Config, Genesis as Writes},
     entry::entry,
     error::Error,
-    fold,
+    failpoint, fold,
     home::{self, Carried, Home, HomeState, Role},
-    rebuild,
-    store::{
-        Budget, Rows,
-        meta::{self, HomeRow, Journal},
-    },
+    store::meta::{HomeRow, Journal},
+    stored_journal::stored_journal,
 };
 use runlog_log::{Bounds, Delivery, Log, LogId, Offset, PartitionId};
 use runlog_schemas::{
@@ -33,8 +30,6 @@ use tokio::time::Instant;
 
 /// How long opening waits for each answer of the log.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// Memory for reading one row of an index, bytes.
-const READ_BYTES: usize = 1 << 20;
 /// The number of records to read for a partition's first record.
 const FIRST_RECORDS: usize = 1;
 
@@ -75,8 +70,9 @@ pub async fn open(log: &Arc<dyn Log>, config: &Config) -> Result<Opened, Error> 
         }
         let home = log.id().map(first_home);
         append_genesis(log, PartitionId::ZERO, (&(config.ids)(), live), home, config).await?;
+        config.failpoints.reach(failpoint::GENESIS_APPENDED);
     } else if is_empty(bounds) {
-        of_index = journal_of_index(log, config).await?;
+        of_index = journal_of_index(config).await?;
         if of_index.is_none() {
             bounds = await_genesis(log).await?;
         }
@@ -134,6 +130,7 @@ fn first_home(log: &LogId) -> Home {
 /// Errors: `Invalid` after [`GENESIS_WAIT`].
 async fn await_genesis(log: &Arc<dyn Log>) -> Result<Bounds, Error> {
     let until = Instant::now() + GENESIS_WAIT;
+    tracing::info!(topic = log.topic(), "the topic is empty, and this server waits for its genesis");
     loop {
         let bounds = log.bounds(PartitionId::ZERO, DEADLINE).await?;
         if !is_empty(bounds) {
@@ -172,27 +169,16 @@ async fn append_genesis(
 }
 
 /// The journal that an index in the data folder was built from.
-async fn journal_of_index(log: &Arc<dyn Log>, config: &Config) -> Result<Option<Journal>, Error> {
-    let (index, partitions) = (config.index(), log.partitions());
-    let read = config.executor.run(move || -> Result<Option<Journal>, Error> {
-        let budget = Budget::new(READ_BYTES);
-        for partition in PartitionId::all(partitions) {
-            if !rebuild::generations(&index, partition).is_empty()
-                && let Some(journal) = rebuild::open(&index, partition, &budget)?.store().get(&meta::journal())?
-            {
-                return Ok(Some(journal));
-            }
-        }
-        Ok(None)
-    });
-    read.await
-        .map_err(|error| Error::new(ErrorKind::Internal, "the read of the indices did not complete").because(error))?
+async fn journal_of_index(config: &Config) -> Result<Option<Journal>, Error> {
+    let index = config.index();
+    let read = config.executor.run(move || stored_journal(&index)).await;
+    read.map_err(|error| Error::new(ErrorKind::Internal, "the read of the indices did not complete").because(error))?
 }
 
 /// Finds the journal of a log whose partition 0 no longer starts with its genesis. Reads an existing index, or another
 /// partition that still starts with it.
 async fn find_journal(log: &Arc<dyn Log>, config: &Config) -> Result<Opened, Error> {
-    if let Some(journal) = journal_of_index(log, config).await? {
+    if let Some(journal) = journal_of_index(config).await? {
         return Ok(Opened { journal, home: None, has_genesis: true });
     }
     for partition in PartitionId::all(log.partitions()).skip(1) {

@@ -228,7 +228,7 @@ pub fn run(broker: &Broker, kills: usize, seed: u64, tell: &(dyn Fn(&str) + Sync
     let servers = plans(&OF_SERVERS, of_servers, SERVERS, &mut random);
     let counter = Arc::<Counter>::default();
     let site = Site {
-        config: broker.topic(PARTITIONS)?,
+        config: broker.unique_topic(),
         folder: folder.path(),
         ports: free_ports(&mut random)?,
         counter: counter.clone(),
@@ -239,9 +239,10 @@ pub fn run(broker: &Broker, kills: usize, seed: u64, tell: &(dyn Fn(&str) + Sync
         tell,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    let log = hook(KafkaLog::connect(site.config.clone())?, &counter);
     let (ending, ports) = (Arc::new(AtomicBool::new(false)), site.ports);
+    // The first server creates the topic.
     let alive = (0..ports.len()).map(|server| site.start(server, None)).collect::<anyhow::Result<Vec<_>>>()?;
+    let log = hook(KafkaLog::connect(site.config.clone())?, &counter);
     let probes: Vec<_> =
         PartitionId::all(PARTITIONS).map(|partition| Arc::new(Probe::new(partition, PARTITIONS))).collect();
     let probing: Vec<_> =

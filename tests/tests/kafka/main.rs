@@ -17,6 +17,7 @@ mod log_contract;
 mod log_ids;
 mod mirrors;
 mod model_agrees;
+mod new_topics;
 mod ports_bob_core;
 mod ports_codetether;
 mod ports_observability;

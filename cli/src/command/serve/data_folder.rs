@@ -10,7 +10,7 @@ use std::{
 };
 
 /// The entries of a server's folder.
-const OURS: [&str; 6] = ["content", "index", "log", "lock", "registry", AUDIT_LOG];
+const OURS: [&str; 7] = ["content", "index", "log", "lock", "new-topic.json", "registry", AUDIT_LOG];
 /// The audit log, if no other file is named.
 pub(super) const AUDIT_LOG: &str = "audit.jsonl";
 /// Entries that a file system or an editor may have created.

@@ -102,7 +102,7 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> anyhow::Result
 fn round(kafka: &Kafka, moment: Moment, pause: Duration, random: &mut Random) -> anyhow::Result<Duration> {
     let (folder, config) = (tempfile::tempdir()?, kafka.config());
     admin::create_topic(&config, PARTITIONS)?;
-    let launch = Launch::kafka(&folder.path().join("data"), &config).partitions(PARTITIONS);
+    let launch = Launch::kafka(&folder.path().join("data"), &config).partitions(PARTITIONS).with("--new-journal");
     let which = usize::try_from(random.between(0, 3))?;
     let delay = Duration::from_millis(random.between(0, 3000));
     if matches!(moment, Moment::Start) {

@@ -75,7 +75,8 @@ const REPLICAS: [BrokerId; 2] = [BrokerId(0), BrokerId(1)];
 pub fn inject(cluster: &Cluster, folder: &Path, breach: Breach) -> anyhow::Result<()> {
     let config = weak_topic(cluster)?;
     let launch = Launch::kafka(&folder.join(&config.topic), &config).partitions(1);
-    let server = launch.start()?;
+    // Only now: if the topic is created again, a start with this flag would begin another journal in it.
+    let server = launch.clone().with("--new-journal").start()?;
     let mut victim = Victim { cluster, config, launch, server, agent: Agent::new("victim") };
     let start_record = victim.agent.lifecycle("started");
     victim.append(&[entry(&start_record)])?;
@@ -237,12 +238,13 @@ const LOST: [&str; 3] = ["lost the record", "outside of the log", "lost records"
 
 /// Parts of the errors of a stop because the topic was created again. The server may notice it by the topic id, by missing
 /// records, or at its start by the end offset.
-const RECREATED: [&str; 7] = [
+const RECREATED: [&str; 8] = [
     "deleted and created again",
     LOST[0],
     LOST[1],
     LOST[2],
     "this is another log",
+    "the index was built from log",
     "the index is of journal",
     "differs from the record that the index was built from",
 ];

@@ -9,6 +9,9 @@
 //!                                                        │ link: appends late, lost, refused
 //!                                                        ▼
 //!                                                    MemoryLog ──▶ the observer's ledger
+//!                                                        │ copier
+//!                                                        ▼
+//!                            a server ◀── MemoryLog with another id (`mirror`, in some seeds)
 //! ```
 //!
 //! One tokio runtime of one thread with a paused clock runs a seed; all that is random is drawn from the seed, so that it
@@ -44,6 +47,8 @@
 //!   runs they skip a record that was applied: an attempt, a decision, a request, a claim, a result, a checkpoint, or a
 //!   record shortly before it. The processes of the run may be alive.
 //! * A reader who asks for recoveries, heads, lookups, outcomes and pending effects at `latest`.
+//! * In some seeds a mirror: a copier copies the log to another log, late and with other offsets, and pauses. For a while some
+//!   requests of all clients go to the mirror's server, also before the mirror has a record.
 //! * [`FAULTS`]. In the end all faults cease, and a last process brings each run to its end.
 //! * Circumstances that take several faults at once (`plan::stories`): the end of a run is dropped or lost while a
 //!   call is in flight; a call is dropped before its effect and again within it, while a server reads from a
@@ -77,7 +82,8 @@
 //! * Operations of handles and writers, queries, and requests of clients without a handle, end within their
 //!   deadlines. Skips and lists are exempt: a server waits for the append of a skip as long as the log does, and
 //!   for each partition of a list as long as for all of them.
-//! * In the end all servers agree with the model about each run, and no partition is stopped.
+//! * In the end all servers agree with the model about each run, and no partition is stopped. The mirror's server agrees too about
+//!   partitions without a skip, and no server appended a record to the mirror.
 //!
 //! # What is missing
 //!
@@ -105,6 +111,7 @@ mod ledger;
 mod letter;
 mod life;
 mod link;
+mod mirror;
 mod network;
 mod operator;
 pub mod plan;
@@ -121,7 +128,7 @@ pub mod world;
 pub use stage::Counts;
 
 /// The faults, by their names in the counts. Every hundred seeds contain each of them.
-pub const FAULTS: [&str; 52] = [
+pub const FAULTS: [&str; 55] = [
     "a record of an unknown schema",
     "acknowledgement lost",
     "acknowledgement never came",
@@ -143,6 +150,7 @@ pub const FAULTS: [&str; 52] = [
     "checkpoint of a state older than answers",
     "client of the protocol killed",
     "client of the protocol paused",
+    "copier of a mirror pauses",
     "copy of a request",
     "decision at an older revision",
     "decision that names other evidence, or none",
@@ -156,8 +164,10 @@ pub const FAULTS: [&str; 52] = [
     "panic in the loop",
     "process killed",
     "reader failed for good",
+    "refusal of a mirror",
     "reopen cancelled",
     "request lost",
+    "request to a mirror",
     "request to a server that is down",
     "request: no connection",
     "requests to any server",

@@ -3,6 +3,7 @@
 
 use crate::{
     dice::Dice,
+    mirror,
     plan::{Fate, LINK_OF_LIFE},
     stage::Stage,
 };
@@ -62,8 +63,11 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
+    /// Connects a server to the log, or the mirror's server to the mirror.
     pub(crate) fn new(server: u32, stage: &Arc<Stage>) -> Self {
-        let (stage, log) = (Arc::downgrade(stage), stage.log.clone());
+        let mirror = stage.mirror.as_ref().filter(|_| server == mirror::SERVER);
+        let log = mirror.map_or(&stage.log, |mirror| &mirror.log).clone();
+        let stage = Arc::downgrade(stage);
         Self { server, stage, log, state: Mutex::default(), news: Notify::new() }
     }
 
@@ -160,6 +164,12 @@ impl Log for Link {
         let Some(stage) = self.stage.upgrade() else {
             return Box::pin(future::ready(Err(self.failure(Kind::Fatal, "the seed is over", partition))));
         };
+        if let Some(mirror) = stage.mirror.as_ref().filter(|_| self.server == mirror::SERVER) {
+            mirror.appended(batch.len());
+            stage.tell(|| format!("server {} appends {} records to the mirror", self.server, batch.len()));
+            self.news.notify_one();
+            return self.log.append(partition, batch);
+        }
         let (nth, fate) = stage.next_append();
         let straight = self.server >= LINK_OF_LIFE;
         let fate = fate.or_else(|| if straight { stage.fate_of_end(&batch) } else { None });

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::{
     sync::{
         Arc, LazyLock,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -25,6 +25,9 @@ pub(crate) const ADDRESS: &str = "http://runlog";
 pub(crate) struct Network {
     stage: Arc<Stage>,
     servers: Vec<Arc<Server>>,
+    /// The server of the mirror, and how many requests in a hundred go to it.
+    mirror: Option<Arc<Server>>,
+    to_mirror: AtomicU64,
     /// Servers that refuse every request for now.
     overloaded: Vec<AtomicBool>,
     current: AtomicU32,
@@ -36,10 +39,21 @@ fn no_response(sent: bool, why: &str) -> NoResponse {
     NoResponse { sent, why: why.to_owned() }
 }
 
+fn is_mirrors_refusal(answer: &axum::http::Response<Vec<u8>>) -> bool {
+    let problem: Value = serde_json::from_slice(answer.body()).unwrap_or_default();
+    answer.status() == 503 && problem["reason"] == "mirror"
+}
+
 impl Network {
-    pub(crate) fn new(stage: Arc<Stage>, servers: Vec<Arc<Server>>, mixed: u64) -> Arc<Self> {
+    pub(crate) fn new(
+        stage: Arc<Stage>,
+        servers: Vec<Arc<Server>>,
+        mirror: Option<Arc<Server>>,
+        mixed: u64,
+    ) -> Arc<Self> {
         let overloaded = servers.iter().map(|_| AtomicBool::default()).collect();
-        Arc::new(Self { stage, servers, overloaded, current: AtomicU32::new(0), mixed })
+        let (to_mirror, current) = (AtomicU64::new(0), AtomicU32::new(0));
+        Arc::new(Self { stage, servers, mirror, to_mirror, overloaded, current, mixed })
     }
 
     /// Routes the requests to another server.
@@ -55,6 +69,18 @@ impl Network {
         if let Some(server) = self.overloaded.get(server as usize) {
             server.store(overloaded, Ordering::Relaxed);
         }
+    }
+
+    /// So many requests in a hundred go to the mirror's server from now on.
+    pub(crate) fn ask_mirror(&self, percent: u64) {
+        self.to_mirror.store(percent, Ordering::Relaxed);
+    }
+
+    /// The mirror's server, if this request goes to it.
+    fn mirror_for(&self, nth: u64) -> Option<&Arc<Server>> {
+        let percent = self.to_mirror.load(Ordering::Relaxed);
+        let mirror = self.mirror.as_ref().filter(|_| percent > 0 && !self.stage.is_healed())?;
+        Dice::new(self.stage.seed(), 20_000_000 + nth).percent(percent).then_some(mirror)
     }
 
     /// The answer of a server without capacity.
@@ -152,14 +178,19 @@ impl Network {
             self.stage.count("key looked up");
         }
         sleep(there).await;
-        let overloaded = self.overloaded.get(at as usize).is_some_and(|full| full.load(Ordering::Relaxed));
+        let mirror = self.mirror_for(nth);
+        let overloaded =
+            mirror.is_none() && self.overloaded.get(at as usize).is_some_and(|full| full.load(Ordering::Relaxed));
         if let Some(refusal) = overloaded.then(|| self.refusal()).flatten() {
             sleep(back).await;
             return Ok(refusal);
         }
         let request = Request::builder().method(method).uri(path).body(Body::from(body));
         let request = request.map_err(|error| no_response(false, &error.to_string()))?;
-        let server = self.servers.get(at as usize);
+        if mirror.is_some() {
+            self.stage.count("request to a mirror");
+        }
+        let server = mirror.or(self.servers.get(at as usize));
         let Some(answering) = server.and_then(|server| server.answer(request)) else {
             self.stage.count("request to a server that is down");
             return Err(no_response(false, "connection refused"));
@@ -186,6 +217,9 @@ impl Network {
             }
             _ => {
                 let answer = answering.whole().await.ok_or_else(|| no_response(true, "connection reset"))?;
+                if mirror.is_some() && is_mirrors_refusal(&answer) {
+                    self.stage.count("refusal of a mirror");
+                }
                 sleep(back).await;
                 Ok(answer)
             }

@@ -93,6 +93,13 @@ pub enum Event {
     Truncated { partition: u32, at: u64 },
     /// A server refuses every request for now.
     Overloaded { server: u32, at: u64, ms: u64 },
+    /// Another log is a mirror of the log, with a server of its own. Its copier begins at `from`, and pauses for at most `lag`
+    /// milliseconds.
+    Mirror { from: u64, lag: u64 },
+    /// So many requests in a hundred go to the mirror's server.
+    AsksMirror { at: u64, ms: u64, percent: u64 },
+    /// The copier of the mirror copies nothing.
+    CopierPauses { at: u64, ms: u64 },
     /// A server admits so many appends at the same time.
     Admits { server: u32, appends: usize },
     /// So many milliseconds after the nth record of a kind was applied in a run, an operator skips the applied record `back` places

@@ -1,12 +1,13 @@
 //! A server: a projector over its folder and its routes, which can be killed and started again.
 
-use crate::{ambient, dice::Dice, link::Link, stage::Stage};
+use crate::{ambient, dice::Dice, link::Link, mirror, stage::Stage};
 use anyhow::Context;
 use axum::{Router, body::Body, http::Request};
 use runlog_projector::{
     Config, Projector,
     index::{
         APPENDS_MAX,
+        config::Genesis,
         executor::Executor,
         failpoint::{self, Failpoints},
         store::Storage,
@@ -68,6 +69,10 @@ impl Server {
         format!("server {}", self.id)
     }
 
+    pub(crate) fn tell(&self, line: impl FnOnce() -> String) {
+        self.stage.tell(line);
+    }
+
     /// Panics at the next hit of this failpoint.
     pub(crate) fn panics(&self, point: &'static str) {
         locked(&self.panics).push(point);
@@ -97,6 +102,8 @@ impl Server {
             write_schema: self.stage.plan.write_schema(),
             appends_max: self.stage.plan.appends_max(self.id).unwrap_or(APPENDS_MAX),
             executor: Executor::Caller(Arc::new(spawn)),
+            // A server that did not create its topic writes no genesis.
+            genesis: if self.id == mirror::SERVER { Genesis::Await } else { Genesis::Write },
             ..Config::new(&self.dir, ambient::millis, ambient::id)
         };
         let projector = Projector::start(config, self.link.clone()).await;

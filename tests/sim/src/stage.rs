@@ -4,12 +4,10 @@ use crate::{
     ambient,
     ledger::{Ledger, run_id},
     link::Link,
+    mirror::{self, Mirror},
     plan::{Event, FAULTS_END, Fate, Plan, RequestFault},
 };
-use runlog_log::{
-    Clock, Entry, Log, Offset, PartitionId,
-    memory::{MemoryLog, MemoryOptions},
-};
+use runlog_log::{Clock, Entry, Log, Offset, PartitionId, memory::MemoryLog};
 use runlog_schemas::{codec, payload::Payload};
 use sha2::{Digest, Sha256};
 use std::{
@@ -31,6 +29,8 @@ pub type Counts = BTreeMap<&'static str, u64>;
 pub(crate) struct Stage {
     pub(crate) plan: Plan,
     pub(crate) log: MemoryLog,
+    /// A mirror of the log, if the seed has one.
+    pub(crate) mirror: Option<Mirror>,
     ledger: Mutex<Ledger>,
     links: Mutex<Vec<Arc<Link>>>,
     appends: AtomicU64,
@@ -58,7 +58,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Stage {
     pub(crate) fn new(plan: Plan) -> Arc<Self> {
         let clock = Clock::new(|| i64::try_from(ambient::millis()).unwrap_or(i64::MAX));
-        let log = MemoryLog::with(MemoryOptions { partitions: PARTITIONS, clock, ..MemoryOptions::default() });
+        let (log, mirror) = (mirror::home(&plan, clock.clone()), Mirror::new(&plan, clock));
         let fate = |event: &Event| if let Event::Append { nth, fate } = event { Some((*nth, *fate)) } else { None };
         let fates = plan.events.iter().filter_map(fate).collect();
         let end = |event: &Event| match event {
@@ -71,6 +71,7 @@ impl Stage {
         Arc::new(Self {
             ledger: Mutex::new(Ledger::new(&plan, log.topic())),
             log,
+            mirror,
             links: Mutex::default(),
             appends: AtomicU64::new(0),
             fates,

@@ -37,7 +37,10 @@ pub(crate) async fn truncate(stage: &Stage, servers: &[Arc<Server>], partition: 
         let Some(at) = applied_by(server, partition).await else { return };
         applied.push(at);
     }
-    let (Some(start), Ok(partition_id)) = (applied.into_iter().min(), PartitionId::new(partition)) else { return };
+    let Ok(partition_id) = PartitionId::new(partition) else { return };
+    // The copier has not copied later records.
+    applied.extend(stage.mirror.as_ref().map(|mirror| mirror.next(partition_id).get()));
+    let Some(start) = applied.into_iter().min() else { return };
     if start == 0 || stage.ledger().has_skip_from(partition_id, start) {
         return;
     }

@@ -6,6 +6,7 @@ use crate::{
     ledger::{differs, run_id},
     letter::Letter,
     life::Process,
+    mirror,
     network::Network,
     operator::{OPERATORS, Operator},
     plan::{Event, FAULTS_END, LETTER, Life, Plan, RUNS, SERVERS, Start, Via},
@@ -116,7 +117,8 @@ async fn whole(plan: Plan, storage: &Storage, folder: &Path) -> anyhow::Result<C
     if mixed.is_some() {
         stage.count("requests to any server");
     }
-    let network = Network::new(stage.clone(), servers.clone(), mixed.unwrap_or_default());
+    let mirror = mirror::serve(&stage, storage.clone(), folder.join("mirror"));
+    let network = Network::new(stage.clone(), servers.clone(), mirror.clone(), mixed.unwrap_or_default());
     let mut tasks: Vec<JoinHandle<anyhow::Result<()>>> = Vec::new();
     for event in stage.plan.events.clone() {
         let (stage, network, servers) = (stage.clone(), network.clone(), servers.clone());
@@ -138,6 +140,9 @@ async fn whole(plan: Plan, storage: &Storage, folder: &Path) -> anyhow::Result<C
         others.push(tokio::spawn(Operator { id, stage: stage.clone(), network: network.clone() }.work()));
     }
     others.push(tokio::spawn(Reader { stage: stage.clone(), network: network.clone() }.ask()));
+    if mirror.is_some() {
+        others.push(tokio::spawn(mirror::copy(stage.clone())));
+    }
     sleep(Duration::from_millis(FAULTS_END)).await;
     for task in tasks {
         task.await.context("a fault panicked")??;
@@ -197,8 +202,11 @@ async fn whole(plan: Plan, storage: &Storage, folder: &Path) -> anyhow::Result<C
             }
         }
     }
+    if let Some(mirror) = &mirror {
+        mirror::check(&stage, mirror).await?;
+    }
     stage.ledger().finish();
-    for server in &servers {
+    for server in servers.iter().chain(&mirror) {
         server.kill().await?;
     }
     let failures = stage.ledger().failures().to_vec();
@@ -352,6 +360,21 @@ async fn weather(
         Event::Truncated { partition, at } => {
             wait(at).await;
             trouble::truncate(stage, servers, partition).await;
+        }
+        Event::AsksMirror { at, ms, percent } => {
+            wait(at).await;
+            stage.tell(|| format!("for {ms} ms {percent} of 100 requests go to the mirror's server"));
+            network.ask_mirror(percent);
+            wait(ms).await;
+            network.ask_mirror(0);
+        }
+        Event::CopierPauses { at, ms } => {
+            wait(at).await;
+            let Some(mirror) = &stage.mirror else { return Ok(()) };
+            stage.count("copier of a mirror pauses");
+            mirror.pause(true);
+            wait(ms).await;
+            mirror.pause(false);
         }
         Event::Switch { at } => {
             wait(at).await;

@@ -50,6 +50,22 @@ pub(super) fn draw(seed: u64, events: &mut Vec<Event>) {
             pause_before_effect(&mut dice, run, events);
         }
     }
+    if dice.percent(12) {
+        mirrored(&mut dice, events);
+    }
+}
+
+/// The log is mirrored, and for a while requests go to the server of the mirror, also before it has a record.
+fn mirrored(dice: &mut Dice, events: &mut Vec<Event>) {
+    let (from, lag) = (dice.between(0, 8_000), dice.between(50, 3_000));
+    events.push(Event::Mirror { from, lag });
+    for _ in 0..dice.between(2, 4) {
+        let (at, ms) = (dice.between(0, FAULTS_END), dice.between(1_000, 12_000));
+        events.push(Event::AsksMirror { at, ms, percent: dice.between(20, 100) });
+    }
+    if dice.percent(50) {
+        events.push(Event::CopierPauses { at: dice.between(0, FAULTS_END), ms: dice.between(1_000, 20_000) });
+    }
 }
 
 fn coin(dice: &mut Dice) -> u32 {

@@ -32,7 +32,7 @@ mod homes;
 mod voided;
 
 use homes::Uncommitted;
-pub(crate) use homes::{Carrier, Effect};
+pub(crate) use homes::{Carrier, Effect, foreign_skip};
 pub(crate) use voided::{Voided, read_voided};
 
 symbols! {
@@ -49,7 +49,7 @@ symbols! {
 impl StopKind {
     /// Whether the partition continues after a skip of the record at which it stopped. Other stops do not depend on the record.
     pub fn is_ended_by_skip(self) -> bool {
-        matches!(self, Self::UnknownSchema | Self::Panic | Self::CannotRebuild)
+        matches!(self, Self::UnknownSchema | Self::Panic | Self::CannotRebuild | Self::ForeignSkip)
     }
 }
 
@@ -105,6 +105,8 @@ pub struct Fold<S = Store> {
     known_home: Option<meta::HomeRow>,
     /// The server's knowledge of the home.
     home: Arc<HomeState>,
+    /// The homes in records after a stop, which are read only for the skip that ends it.
+    later_homes: BTreeMap<Offset, meta::HomeRow>,
     /// Whether the store may have records that were refused for their content.
     refusals: bool,
     /// Runs whose first record was applied by this fold.
@@ -136,6 +138,7 @@ impl<S: Commit> Fold<S> {
             has_genesis,
             known_home,
             home,
+            later_homes: BTreeMap::new(),
             refusals,
             new_runs,
             failpoints,
@@ -299,12 +302,21 @@ impl<S: Commit> Fold<S> {
         record: &Envelope<'_>,
         at: RecordContext<'_>,
         changes: &mut Changes<'_, S>,
-        Uncommitted { voided, .. }: &mut Uncommitted,
+        uncommitted: &mut Uncommitted,
     ) -> Result<Step, store::Error> {
         let Ok(Payload::Skip(Skip { offset, who, why })) = record.payload() else { return Ok(Step::Applied) };
-        // A skip voids only an earlier record, and never the genesis.
-        let is_known = self.skips.contains_key(&offset) || voided.contains_key(&offset);
-        if offset >= at.offset || offset == Offset::ZERO || is_known {
+        // A skip never voids the genesis.
+        if offset == Offset::ZERO {
+            return Ok(Step::Applied);
+        }
+        let home = self.home_in(uncommitted);
+        if !self.home.is_own_skip(home) {
+            let error = foreign_skip(at.offset, offset, home, &self.home);
+            return Ok(Step::Stopped(Stop { offset: at.offset, kind: StopKind::ForeignSkip, error }));
+        }
+        let voided = &mut uncommitted.voided;
+        // A skip voids only an earlier record.
+        if offset >= at.offset || self.skips.contains_key(&offset) || voided.contains_key(&offset) {
             return Ok(Step::Applied);
         }
         let row = meta::SkipRow { at: at.offset, who, why };
@@ -403,29 +415,4 @@ pub fn genesis(record: &Envelope<'_>) -> Option<meta::Journal> {
         Ok(Payload::Genesis(Genesis { journal_id, partitions })) => Some(meta::Journal { journal_id, partitions }),
         _ => None,
     }
-}
-
-/// Finds the first skip in a batch that voids the record at `stopped`.
-///
-/// Errors: `Unresolved` if a record before it has an unresolved schema: that record may be the first skip.
-pub fn skip_for(
-    stopped: Offset,
-    batch: &[Delivery],
-    schemas: &dyn Schemas,
-) -> Result<Option<meta::SkipRow>, Unreadable> {
-    for delivery in batch.iter().filter(|delivery| delivery.offset > stopped) {
-        let framed = match codec::reframe(&delivery.value, schemas) {
-            Ok(framed) => framed,
-            Err(why @ Unreadable::Unresolved { .. }) => return Err(why),
-            Err(_) => continue,
-        };
-        let Ok(record) = codec::read(&framed) else { continue };
-        if record.kind == RecordKind::Skip
-            && let Ok(Payload::Skip(Skip { offset, who, why })) = record.payload()
-            && offset == stopped
-        {
-            return Ok(Some(meta::SkipRow { at: delivery.offset, who, why }));
-        }
-    }
-    Ok(None)
 }

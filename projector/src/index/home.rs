@@ -258,6 +258,23 @@ impl HomeState {
         self.own.as_ref().filter(|_| self.role() != Role::Unknown)
     }
 
+    /// Whether a skip in a partition with this home names an offset of the server's own log. Another log has other offsets. Without
+    /// a home in the partition, its records are of the log where the journal began.
+    pub fn is_own_skip(&self, row: Option<&HomeRow>) -> bool {
+        let own = self.own.as_ref().map(LogId::as_str);
+        match row {
+            Some(row) => row.rival.is_empty() && own == Some(row.log.as_str()),
+            None => self.known().is_none_or(|known| own == Some(known.origin.as_str())),
+        }
+    }
+
+    /// Whether the log holds records that a mirror copied, as far as this server knows. Its own log is then to be read committed: the
+    /// mirror's transactions may have been aborted.
+    pub fn began_as_mirror(&self) -> bool {
+        let own = self.own.as_ref().map(LogId::as_str);
+        self.known().is_some_and(|known| own != Some(known.origin.as_str()))
+    }
+
     /// Refuses a call that only the home can answer. `what` is the call, such as "an append".
     ///
     /// Errors: `Unavailable` with the reason `mirror` on a mirror and while two logs are homes.

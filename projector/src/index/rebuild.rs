@@ -1,5 +1,6 @@
-//! Rebuilds the store of one partition beside the live store, for one of two reasons: a skip voids an applied record, or an
-//! older version of Runlog wrote the live store in another layout.
+//! Rebuilds the store of one partition beside the live store, for one of three reasons: a skip voids an applied record, an older
+//! version of Runlog wrote the live store in another layout, or the live store may have records that a mirror's transactions
+//! aborted.
 //!
 //! Folders are `DIR/index/<generation>/<partition>/`. The new store is in the next generation. Until it has reached the old
 //! store's offset, the old store answers queries. The new store gets the marker [`meta::live`] before the old store is
@@ -72,26 +73,32 @@ pub fn open(index: &Folder, partition: PartitionId, budget: &store::Budget) -> R
 }
 
 /// Creates an empty store of this layout beside the older store, which stays until the new store has reached its offset.
-/// The new store records the older store's skips and offset, so that a restart continues the rebuild.
+/// The new store records the older store's skips and offset, so that a restart continues the rebuild. If it is built from
+/// `committed` records only, it records that instead of the skips: they may name offsets of another log, and the log has them, too.
 pub fn create_beside(
     index: &Folder,
     partition: PartitionId,
     older: &Store,
     budget: &store::Budget,
+    committed: bool,
 ) -> Result<Store, store::Error> {
     let generation = generations(index, partition).first().map_or(1, |newest| newest + 1);
     let store = Store::open(dir(index, generation, partition), budget)?;
     let reached: meta::Progress = older.get(&meta::progress())?.unwrap_or_default();
     let mut changes = Changes::new(&store);
-    for (offset, row) in skip_rows_of(older)? {
-        changes.put(meta::skip(offset), &row);
+    if committed {
+        changes.mark(meta::committed());
+    } else {
+        for (offset, row) in skip_rows_of(older)? {
+            changes.put(meta::skip(offset), &row);
+        }
     }
     changes.put(meta::older(), &reached.next_offset);
     store.commit(changes.rows())?;
     store.flush()?;
     tracing::warn!(
-        %partition, generation, from = older.layout()?, to = meta::LAYOUT, until = %reached.next_offset,
-        "the index has an older layout, rebuilding it from the log"
+        %partition, generation, from = older.layout()?, to = meta::LAYOUT, until = %reached.next_offset, committed,
+        "the index has an older layout, or was built from uncommitted records: rebuilding it from the log"
     );
     Ok(store)
 }
@@ -104,6 +111,9 @@ pub fn begin(shared: &Shared, fold: &mut Fold, offset: Offset, row: &meta::SkipR
     let store = Arc::new(Store::open(dir(&index, generation, fold.partition), &shared.budget)?);
     let mut new_fold = fold.with_empty_store(store.clone())?;
     new_fold.void(offset, row)?;
+    if shared.log.reads_committed() {
+        store.commit(std::iter::once((meta::committed().bytes(), Some(&[][..]))))?;
+    }
     // The replaced store may not have reached the offset of a store of an older layout either.
     if let Some(until) = fold.store.row(meta::older().bytes())? {
         store.commit(std::iter::once((meta::older().bytes(), Some(until.as_slice()))))?;

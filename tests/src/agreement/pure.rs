@@ -5,7 +5,7 @@ use anyhow::ensure;
 use runlog_log::{Delivery, Offset, PartitionId};
 use runlog_model::History;
 use runlog_projector::index::{
-    fold::{self, Fold, Step, Stop, StopKind},
+    fold::{Fold, Step, Stop, StopKind},
     store::{Memory, meta},
 };
 use runlog_schemas::codec::NoRegistry;
@@ -105,8 +105,8 @@ impl Lane {
         // Folds the batch as delivered, with its repeats. Then folds from the log again after each voided stop or rebuild.
         let mut again = self.stopped.is_some() || self.fold_batch(&batch)?;
         for _ in 0..RETRIES_MAX {
-            if let Some(stop) = &self.stopped {
-                let Some(row) = self.skip(stop)? else { return Ok(()) };
+            if let Some(stop) = self.stopped.clone() {
+                let Some(row) = self.skip(&stop)? else { return Ok(()) };
                 self.fold.void(stop.offset, &row)?;
                 self.stopped = None;
                 again = true;
@@ -122,11 +122,11 @@ impl Lane {
     }
 
     /// The skip of the record at which the partition is stopped.
-    fn skip(&self, stop: &Stop) -> anyhow::Result<Option<meta::SkipRow>> {
+    fn skip(&mut self, stop: &Stop) -> anyhow::Result<Option<meta::SkipRow>> {
         if stop.kind == StopKind::LogTruncated {
             return Ok(None);
         }
-        Ok(fold::skip_for(stop.offset, &self.log, &NoRegistry)?)
+        Ok(self.fold.skip_for(stop.offset, &self.log)?)
     }
 
     /// Folds a batch; returns whether the partition must be read again from its position.

@@ -87,15 +87,15 @@ pub(super) struct Scanned {
     pub(super) read: u64,
 }
 
-/// A record with an unknown schema, which blocks the fold.
+/// A record with an unknown schema or a skip of another log, which blocks the fold.
 #[derive(Debug)]
 struct Block {
     offset: Offset,
     before: Option<meta::Last>,
-    why: Unreadable,
+    why: String,
 }
 
-/// A skip in the log.
+/// A skip in the log, of its own offsets.
 #[derive(Debug)]
 struct FoundSkip {
     voids: Offset,
@@ -298,6 +298,14 @@ impl Scan<'_> {
             return ScanStep::Continue;
         }
         let Ok(Payload::Skip(Skip { offset: voids, who, why })) = record.payload() else { return ScanStep::Continue };
+        let home = self.home.as_ref();
+        if !self.source.shared.home.is_own_skip(home) {
+            // A skip of the own log may void it.
+            return match voids == Offset::ZERO || is_voided {
+                true => ScanStep::Continue,
+                false => self.block(at, fold::foreign_skip(at, voids, home, &self.source.shared.home)),
+            };
+        }
         if self.skips_found.len() >= COLLECTED_MAX {
             return ScanStep::End;
         }
@@ -311,12 +319,17 @@ impl Scan<'_> {
             let message = format!("the rebuild stopped at a record that did not stop the index: {error}");
             return Err(Error::new(ErrorKind::Internal, message));
         }
+        Ok(self.block(offset, why.to_string()))
+    }
+
+    /// Collects a record that blocks the fold, unless a later skip voids it.
+    fn block(&mut self, offset: Offset, why: String) -> ScanStep {
         if self.blocks.len() >= COLLECTED_MAX {
-            return Ok(ScanStep::End);
+            return ScanStep::End;
         }
         let before = self.last.as_ref().map(last_of);
-        self.blocks.push(Block { offset, before, why: why.clone() });
-        Ok(ScanStep::Continue)
+        self.blocks.push(Block { offset, before, why });
+        ScanStep::Continue
     }
 
     /// Determines the fold's end and the voided offsets.

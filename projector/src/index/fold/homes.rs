@@ -1,5 +1,8 @@
 //! The effects of genesis records: homes and accepts, in their headers. The live fold and a bulk build derive them here, so they
 //! cannot differ.
+//!
+//! A skip names an offset of the log that was the home at its place. In a mirror another record has that offset, so a foreign skip
+//! stops the partition, and a stopped partition continues only after a skip of its own log.
 
 use super::{Fold, Step, Stop, StopKind, genesis};
 use crate::index::{
@@ -12,8 +15,10 @@ use crate::index::{
 };
 use runlog_log::Delivery;
 use runlog_schemas::{
-    codec::Envelope,
+    codec::{self, Envelope, Unreadable},
     id::{Offset, RunId},
+    payload::{Payload, Skip},
+    record::RecordKind,
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -81,6 +86,12 @@ impl Carrier {
     }
 }
 
+/// Why a partition stops at the skip at `at`, which names the offset `voids` of another log.
+pub(crate) fn foreign_skip(at: Offset, voids: Offset, home: Option<&HomeRow>, state: &HomeState) -> String {
+    let of = home.map(|row| row.log.clone()).or_else(|| Some(state.known()?.origin)).unwrap_or_default();
+    format!("the skip at offset {at} names offset {voids} of log {of}; this log has other offsets")
+}
+
 /// What a fold adopts after the commit of a batch.
 #[derive(Debug, Default)]
 pub(super) struct Uncommitted {
@@ -99,7 +110,7 @@ impl<S: Commit> Fold<S> {
     }
 
     /// The home at the next record of a batch.
-    fn home_in<'h>(&'h self, uncommitted: &'h Uncommitted) -> Option<&'h HomeRow> {
+    pub(super) fn home_in<'h>(&'h self, uncommitted: &'h Uncommitted) -> Option<&'h HomeRow> {
         uncommitted.home.as_ref().or(self.known_home.as_ref())
     }
 
@@ -124,6 +135,38 @@ impl<S: Commit> Fold<S> {
             }
         }
         Step::Applied
+    }
+
+    /// Finds the first skip in a batch that voids the record at `stopped`. Notes the homes in the batch, for the batches after it: a
+    /// skip of another log does not count.
+    ///
+    /// Errors: `Unresolved` if a record before it has an unresolved schema: that record may be the first skip.
+    pub fn skip_for(&mut self, stopped: Offset, batch: &[Delivery]) -> Result<Option<meta::SkipRow>, Unreadable> {
+        for delivery in batch.iter().filter(|delivery| delivery.offset > stopped) {
+            let framed = match codec::reframe(&delivery.value, &*self.schemas) {
+                Ok(framed) => framed,
+                Err(why @ Unreadable::Unresolved { .. }) => return Err(why),
+                Err(_) => continue,
+            };
+            let Ok(record) = codec::read(&framed) else { continue };
+            // The batch may be one that was read before, so later homes may be known.
+            let later = self.later_homes.range(stopped..delivery.offset).next_back();
+            let home = later.map(|(_, row)| row).or(self.known_home.as_ref());
+            if record.kind == RecordKind::Skip
+                && let Ok(Payload::Skip(Skip { offset, who, why })) = record.payload()
+                && offset == stopped
+                && self.home.is_own_skip(home)
+            {
+                return Ok(Some(meta::SkipRow { at: delivery.offset, who, why }));
+            }
+            if record.kind == RecordKind::Genesis
+                && let Some(carrier) = Carrier::read(&record, delivery, &self.journal)
+                && let Effect::Home(row) = carrier.effect(&self.journal, home)
+            {
+                self.later_homes.insert(delivery.offset, row);
+            }
+        }
+        Ok(None)
     }
 
     /// Adopts a committed batch.

@@ -4,7 +4,7 @@
 use crate::index::{
     bulk, failpoint,
     flush::{Flush, FlushState},
-    fold::{self, Fold, Step, Stop, StopKind},
+    fold::{Fold, Step, Stop, StopKind},
     rebuild,
     shared::Shared,
     store::{
@@ -165,7 +165,7 @@ impl Job {
     /// Stops at a record, unless the records after it include the skip that voids it.
     fn stop(&mut self, shared: &Shared, stop: Stop, records: &[Delivery]) -> Next {
         let (partition, offset) = (self.fold.partition, stop.offset);
-        let row = match fold::skip_for(offset, records, &*self.fold.schemas) {
+        let row = match self.fold.skip_for(offset, records) {
             Ok(Some(row)) => row,
             other => {
                 // A stopped rebuild replaces the live store if it has reached that store's offset.

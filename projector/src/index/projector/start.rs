@@ -11,7 +11,7 @@ use crate::index::{
     error::Error,
     executor::Executor,
     failpoint,
-    fold::{Fold, Stop, StopKind},
+    fold::{Fold, Stop, StopKind, skip_rows_of},
     guarded_log::GuardedLog,
     home::HomeState,
     journal,
@@ -51,6 +51,7 @@ impl Projector {
         }
         journal::complete(&log, &opened, &home, &config).await?;
         let journal = opened.journal;
+        let log = committed_if_mirror(&config, log, &home).await?;
         let log: Arc<dyn Log> = Arc::new(GuardedLog::new(log, home.clone()));
         let mut partitions = Vec::new();
         let (mut folds, mut log_starts) = (Vec::new(), Vec::new());
@@ -88,6 +89,18 @@ impl Projector {
     }
 }
 
+/// The log, read committed if it began as a mirror.
+async fn committed_if_mirror(config: &Config, log: Arc<dyn Log>, home: &HomeState) -> Result<Arc<dyn Log>, Error> {
+    if log.reads_committed() || !home.began_as_mirror() {
+        return Ok(log);
+    }
+    let uncommitted = log.clone();
+    let committed = config.executor.run(move || uncommitted.committed()).await.map_err(|error| {
+        Error::new(ErrorKind::Internal, "connecting to read committed records did not complete").because(error)
+    })?;
+    Ok(committed.transpose()?.unwrap_or(log))
+}
+
 fn runner(shared: &Arc<Shared>, folds: Vec<pipeline::Start>) -> Result<Runner, Error> {
     let pipeline = Pipeline::new(shared.clone(), folds)?;
     if shared.config.executor.is_caller() {
@@ -117,7 +130,7 @@ async fn current(
     budget: &Budget,
 ) -> Result<Store, Error> {
     let older = match live {
-        LiveStore::Current(store) => return Ok(store),
+        LiveStore::Current(store) => return committed_store(config, log, (partition, store), budget).await,
         LiveStore::Older(store) => store,
     };
     let older_journal: Option<meta::Journal> = older.get(&meta::journal())?;
@@ -138,7 +151,40 @@ async fn current(
             format!("it cannot be rebuilt: partition {partition} of the log begins at offset {start}, no longer at 0");
         return Err(older.outgrown(why)?.into());
     }
-    Ok(rebuild::create_beside(&config.index(), partition, &older, budget)?)
+    Ok(rebuild::create_beside(&config.index(), partition, &older, budget, log.reads_committed())?)
+}
+
+/// Returns the partition's store of this layout. If the log is read committed, and the store may have other records, creates an
+/// empty store beside it. If the log cannot rebuild the index, the store stays as it is.
+async fn committed_store(
+    config: &Config,
+    log: &Arc<dyn Log>,
+    (partition, store): (PartitionId, Store),
+    budget: &Budget,
+) -> Result<Store, Error> {
+    let is_committed = !log.reads_committed() || store.row(meta::committed().bytes())?.is_some();
+    if is_committed || other_log(log, &store)?.is_some() {
+        return Ok(store);
+    }
+    let progress: meta::Progress = store.get(&meta::progress())?.unwrap_or_default();
+    if progress.next_offset == Offset::ZERO {
+        let mut changes = Changes::new(&store);
+        changes.mark(meta::committed());
+        // They were copied from a store that was built from uncommitted records.
+        skip_rows_of(&store)?.into_keys().for_each(|offset| changes.remove(meta::skip(offset)));
+        store.commit(changes.rows())?;
+        return Ok(store);
+    }
+    let start = if config.paused { None } else { Some(log.bounds(partition, Duration::from_secs(30)).await?.start) };
+    if start != Some(Offset::ZERO) {
+        tracing::warn!(
+            %partition,
+            "the index may have records of aborted transactions, and is not rebuilt: this server is paused, or the log no \
+             longer begins at offset 0"
+        );
+        return Ok(store);
+    }
+    Ok(rebuild::create_beside(&config.index(), partition, &store, budget, true)?)
 }
 
 /// The time limit of a partition's first read at start.

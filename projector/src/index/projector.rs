@@ -28,7 +28,10 @@ use std::{
 };
 use tokio::time::Instant;
 
+mod homes;
 mod start;
+
+pub use homes::{Decision, Sign};
 
 /// How long [`Projector::end`] waits for the flush of all rows.
 const END_FLUSH_WAIT: Duration = Duration::from_secs(5);

@@ -39,7 +39,7 @@ pub use health::{
     Doctor, Finding, IndexDigest, PartitionDigest, PartitionHealth, PartitionState, Severity, Verification,
 };
 pub use horizons::{Dropped, Horizon, Horizons, Outcomes};
-pub use journal::{Feature, Journal, JournalHome, LogRole};
+pub use journal::{Feature, HomeSet, Journal, JournalHome, LogRole};
 pub use lines::{ContentLoss, Line, Lines, MissingContent};
 pub use overview::{Overview, PartitionProgress, PendingByClass, PendingByState};
 pub use plans::{RetentionOfPartition, RetentionPlan, SkipPlan, SkipTarget};

@@ -18,6 +18,7 @@ UNSAID = re.compile(
     "is not a cursor that this server gave|is not a cursor of the changes of this index|the cursor belongs to another query|not a cursor of this list"
     "|the journal has no partition|is in partition [0-9]+, not in [0-9]+|cannot skip offset [0-9]+"
     "|can be read, and its partition did not stop there"
+    "|log id .* was named, and this server reads|an acceptance needs either a `run_id` or `unknown_runs`"
     "|needs args, a fingerprint or a key"
     "|contradicted effects have ended: leave out|return=ack excludes|also= needs|an outcome needs a position or a record_id|a query of events needs"
     # `date-time` has years before 1970, too.

@@ -31,7 +31,7 @@ symbols! {
     /// The audited actions.
     Action {
         Resolve = "resolve", Append = "append", Skip = "skip", Retention = "retention", Verify = "verify",
-        ReadContent = "read_content",
+        ReadContent = "read_content", Home = "home", Accept = "accept",
     }
 }
 

@@ -2,7 +2,7 @@
 //! schema. Each operation has recorded example requests with their answers.
 
 use super::{
-    append::claims::ClaimBody, auth::Access, copies, extracts::generator, health, horizons, route::Route, runs, skips,
+    append::claims::ClaimBody, auth::Access, copies, extracts::generator, health, home, horizons, route::Route, runs, skips,
 };
 use payloads::items;
 use runlog_projector::index::{changes::shown, store::facts::Family};
@@ -204,6 +204,8 @@ fn bodies() -> Map<String, Value> {
     let mut generator = generator(SchemaSettings::draft2020_12().for_deserialize());
     generator.subschema_for::<ClaimBody>();
     generator.subschema_for::<copies::CopyBody>();
+    generator.subschema_for::<home::AcceptBody>();
+    generator.subschema_for::<home::HomeBody>();
     generator.subschema_for::<horizons::HorizonBody>();
     generator.subschema_for::<runs::ResolutionBody>();
     generator.subschema_for::<skips::SkipBody>();

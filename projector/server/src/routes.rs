@@ -6,7 +6,7 @@
 use super::{
     appends,
     auth::{Access, permissions::Scope},
-    changes, checkpoints, contents, copies, events, facts, fleet, health, horizons, journal, open_items, openapi,
+    changes, checkpoints, contents, copies, events, facts, fleet, health, home, horizons, journal, open_items, openapi,
     overview,
     route::Route,
     run_list, runs, scrape, skips, tail, whoami,
@@ -56,6 +56,8 @@ pub(super) fn routes() -> Vec<Route> {
         Route::post("/v1/skips", AllRuns(&[Operate]), skips::append).at_home("a skip"),
         Route::get("/v1/horizons", AllRuns(WATCH), horizons::list),
         Route::post("/v1/horizons", AllRuns(&[Operate]), horizons::append).at_home("a retention horizon"),
+        Route::post("/v1/home", AllRuns(&[Operate]), home::init).at_home("a home"),
+        Route::post("/v1/home/accepts", AllRuns(&[Operate]), home::accept).at_home("an acceptance of runs"),
         Route::post("/v1/verify", AllRuns(WATCH), fleet::verify),
         Route::get("/v1/doctor", AllRuns(WATCH), health::doctor),
         Route::get("/healthz", Open, || async { "ok\n" }),

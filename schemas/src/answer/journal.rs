@@ -1,5 +1,6 @@
 //! The data of a journal and of its server that clients need.
 
+use super::{appended::Disposition, position::Position};
 use crate::{id::LogId, or_other::OrOther, symbols};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -90,6 +91,20 @@ pub struct JournalHome {
     /// The number of the home within the journal, from 1.
     #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
     pub epoch: u32,
+}
+
+/// The answer to a request that gives a journal a home.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct HomeSet {
+    /// The home.
+    pub home: JournalHome,
+    /// `applied` if a partition gets a record of the home, `repeat` if all partitions have it already.
+    pub outcome: OrOther<Disposition>,
+    /// The positions of the appended records, by partition; empty in a dry run.
+    pub positions: Vec<Position>,
+    /// Whether the request appended nothing, because it asked only for the answer.
+    pub dry_run: bool,
 }
 
 /// The data of a journal for clients and producers.

@@ -10,7 +10,10 @@ mod principals;
 mod streams;
 mod whoami;
 
-use runlog_log::{Log, PartitionId, memory::MemoryLog};
+use runlog_log::{
+    Log, LogId, PartitionId,
+    memory::{MemoryLog, MemoryOptions},
+};
 use runlog_projector::{Config, Projector};
 use runlog_schemas::schema::WRITTEN_BY_DEFAULT;
 use runlog_server::{
@@ -100,7 +103,7 @@ impl Site {
         for (file, name) in audit_log.into_iter().flat_map(|file| ["audit", "audit-reads"].map(|name| (file, name))) {
             std::os::unix::fs::symlink(file, dir.path().join(format!("{name}.jsonl"))).unwrap();
         }
-        let log = MemoryLog::new(1);
+        let log = MemoryLog::with(MemoryOptions { partitions: 1, id: LogId::memory("matrix"), ..MemoryOptions::default() });
         let content = Some(served::content(&dir.path().join("content")).unwrap());
         let config = Config { content, write_schema, ..Config::new(dir.path(), || 1_000, served::id) };
         let projector = Arc::new(Projector::start(config, Arc::new(log.clone())).await.unwrap());
@@ -240,6 +243,8 @@ fn table() -> Vec<(&'static str, &'static str, Needs, &'static str)> {
         ("post", "/v1/skips", All(&[Operate]), "?dry_run=true"),
         ("get", "/v1/horizons", All(WATCH), ""),
         ("post", "/v1/horizons", All(&[Operate]), "?dry_run=true"),
+        ("post", "/v1/home", All(&[Operate]), "?dry_run=true"),
+        ("post", "/v1/home/accepts", All(&[Operate]), ""),
         ("post", "/v1/verify", All(WATCH), ""),
         ("get", "/v1/doctor", All(WATCH), ""),
         ("get", "/healthz", Nothing, ""),
@@ -272,6 +277,8 @@ fn question(method: &str, path: &str, query: &str, run: &str) -> (String, Option
         "/v1/skips" => json!({ "partition": 0, "offset": 1, "who": "jo", "why": "a test" }),
         "/v1/horizons" => json!({ "family": "tool_call_completed", "until": "2026-01-01T00:00:00Z", "who": "jo",
             "why": "a test" }),
+        "/v1/home" => json!({ "log_id": "memory:matrix", "who": "jo", "why": "a test" }),
+        "/v1/home/accepts" => json!({ "run_id": run, "who": "jo", "why": "a test" }),
         _ => json!({}),
     });
     (format!("{filled}{}", query.replace("RUN", &escaped(run))), body)

@@ -25,6 +25,7 @@ mod foreign_openapi;
 mod foreign_python_client;
 mod gate;
 mod handles;
+mod home_requests;
 mod homes;
 mod http_answers;
 mod http_questions;

@@ -71,8 +71,14 @@ fn queries(server: &Server) -> anyhow::Result<Vec<(&'static str, String)>> {
     Ok(queries)
 }
 
+/// The id of the server's log, which is random.
+fn log_id(server: &Server) -> anyhow::Result<String> {
+    let (_, journal) = server.get("/v1/journal")?;
+    Ok(journal["log_id"].as_str().context("an id of the log")?.to_owned())
+}
+
 /// Requests that change the journal: the path in the document, the path to send to, and the body.
-fn commands() -> Vec<(&'static str, String, Value)> {
+fn commands(log_id: &str) -> Vec<(&'static str, String, Value)> {
     let turn = |id: &str| {
         json!({ "run_id": "trip-42", "record_id": id, "payload": { "type": "conversation_turn", "message_id": id,
             "kind": "user", "content": "to London, please" } })
@@ -88,6 +94,8 @@ fn commands() -> Vec<(&'static str, String, Value)> {
     let horizon =
         json!({ "family": "tool_call_completed", "until": "2100-01-01T00:00:00Z", "who": "jo", "why": "policy" });
     let skip = json!({ "partition": 0, "offset": 1, "who": "jo", "why": "nobody can read it" });
+    let home = json!({ "log_id": log_id, "who": "jo", "why": "agents write here" });
+    let accept = json!({ "run_id": "trip-42", "who": "jo", "why": "the airline has one booking" });
     vec![
         ("/v1/runs/{run}/records", "/v1/runs/trip-42/records".to_owned(), turns),
         ("/v1/runs/{run}/records", "/v1/runs/trip-42/records".to_owned(), call),
@@ -97,6 +105,8 @@ fn commands() -> Vec<(&'static str, String, Value)> {
         ("/v1/runs/{run}/effects/{id}/resolution", format!("/v1/runs/{CLAIMED}/effects/asked/resolution"), decision),
         ("/v1/horizons", "/v1/horizons".to_owned(), horizon),
         ("/v1/skips", "/v1/skips".to_owned(), skip),
+        ("/v1/home", "/v1/home".to_owned(), home),
+        ("/v1/home/accepts", "/v1/home/accepts".to_owned(), accept),
         ("/v1/verify", "/v1/verify".to_owned(), json!({})),
     ]
 }
@@ -205,7 +215,7 @@ fn every_answer_has_the_members_that_the_document_describes_and_no_other() -> an
         check_answer(&document, "get", path, &answer).context(url.clone())?;
         visited.insert(("get", (*path).to_owned()));
     }
-    for (path, url, body) in commands() {
+    for (path, url, body) in commands(&log_id(&server)?) {
         let (status, answer) = server.post(&url, &body)?;
         ensure!(status == 200, "{url}: {status} {answer}");
         check_answer(&document, "post", path, &answer).context(url)?;
@@ -231,6 +241,9 @@ fn every_answer_has_the_members_that_the_document_describes_and_no_other() -> an
 /// The file that the document's examples come from.
 const EXAMPLES: &str = "../projector/server/src/openapi/examples.json";
 
+/// The id of the log in that file.
+const LOG_ID: &str = "local:5d2c9a7be1f04386a9b0c7d1e2f3a4b5";
+
 /// Records a request and its answer for each operation: the first of the `queries` with a path (all lookups), the paths
 /// that answer with a text, and the `commands`.
 fn record_examples(server: &Server) -> anyhow::Result<Vec<Value>> {
@@ -241,7 +254,7 @@ fn record_examples(server: &Server) -> anyhow::Result<Vec<Value>> {
         ("/healthz", "/healthz".to_owned()),
         ("/metrics", "/metrics".to_owned()),
     ];
-    let (mut recorded, mut visited) = (Vec::new(), BTreeSet::new());
+    let (mut recorded, mut visited, log_id) = (Vec::new(), BTreeSet::new(), log_id(server)?);
     for (path, url) in queries(server)?.into_iter().chain(texts) {
         if visited.insert(path) || path == "/v1/runs/{run}/lookup" {
             let url = url.replace("limit=1000", "limit=2");
@@ -255,13 +268,15 @@ fn record_examples(server: &Server) -> anyhow::Result<Vec<Value>> {
             recorded.push(json!({ "method": "get", "path": path, "url": url, "answer": answer }));
         }
     }
-    for (path, url, body) in commands() {
+    for (path, url, body) in commands(&log_id) {
         let (status, answer) = server.post(&url, &body)?;
         ensure!(status == 200, "{url}: {status} {answer}");
         let answer = shorten(answer);
         recorded.push(json!({ "method": "post", "path": path, "url": url, "body": body, "answer": answer }));
     }
-    Ok(recorded)
+    // The id of a log is random, and the file keeps one.
+    let text = Value::from(recorded).to_string().replace(&log_id, LOG_ID);
+    serde_json::from_str(&text).context("the recorded examples")
 }
 
 /// The fields of a stream's first event.

@@ -117,13 +117,18 @@ async fn append_of_partition(
     let record_id = RecordId::new((projector.config().ids)())?;
     let mut record = JournalRecord::of_partition(record_id, "runlog", payload);
     record.place.timestamp_millis = (projector.config().clock)();
+    sign(projector, caller, &mut record);
+    let offsets = append_entries(projector, partition, vec![projector.entry(&record)?]).await?;
+    Ok((partition, offsets.first().copied().unwrap_or_default(), record.body.record_id))
+}
+
+/// Writes the caller's principal into a record of a partition, with a proof.
+pub(crate) fn sign(projector: &Projector, caller: &Caller, record: &mut JournalRecord) {
     if let Some(principal) = caller.principal() {
         record.body.facts.principal = Some(principal.to_owned());
         let proofs = caller.proofs(&projector.journal().journal_id);
-        record.body.facts.principal_proof = proofs.map(|proofs| proofs.prove(&record));
+        record.body.facts.principal_proof = proofs.map(|proofs| proofs.prove(record));
     }
-    let offsets = append_entries(projector, partition, vec![projector.entry(&record)?]).await?;
-    Ok((partition, offsets.first().copied().unwrap_or_default(), record.body.record_id))
 }
 
 /// Waits until a partition has applied a record of its own.

@@ -13,6 +13,7 @@ mod content_s3;
 mod damaged_batch;
 mod doctor;
 mod gates_race;
+mod homes;
 mod log_contract;
 mod log_ids;
 mod mirrors;

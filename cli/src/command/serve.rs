@@ -29,6 +29,7 @@ use std::{
 use tokio::{signal::unix::SignalKind, sync::watch};
 
 mod data_folder;
+mod role;
 
 /// Time limit of a shutdown. After it the process ends; committed data stays.
 const END_WAIT: Duration = Duration::from_millis(1800);
@@ -175,6 +176,9 @@ async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result
     let (version, journal_id, partitions) = (env!("CARGO_PKG_VERSION"), journal.journal_id, journal.partitions);
     tracing::info!(version, journal_id, topic, partitions, %address, data = %data.display(), "started");
     addresses["partitions"] = partitions.into();
+    if let Some(role) = role::report(&projector) {
+        addresses["role"] = role.as_str().into();
+    }
     output::unless_closed(output::document(&addresses))?;
     let end = async move {
         // An error means that the sender was dropped.

@@ -190,6 +190,7 @@ fn a_server_on_an_empty_mirror_waits_for_the_genesis_of_its_home() -> anyhow::Re
         let server = starting.join().ok().context("the start panicked")??;
         ensure!(journal_id(&server)? == journal);
         ensure!(counts(&mirror)? == [1, 0, 0, 0], "{:?}", counts(&mirror)?);
+        server.await_complaint("the log is a mirror")?;
         Ok(())
     })
 }

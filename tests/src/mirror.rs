@@ -62,7 +62,7 @@ impl std::fmt::Debug for Mirror {
 }
 
 impl Mirror {
-    /// Creates the mirror's topic beside the source, with another name and without records. The settings are those that
+    /// Creates the mirror's topic beside the source, with another name and without records. The settings are the ones that
     /// MirrorMaker makes and copies.
     pub fn create(from: &KafkaConfig, style: Style) -> anyhow::Result<Self> {
         let source = admin::describe(from)?.context("the source exists")?;

@@ -119,7 +119,7 @@ async fn init(session: &Session, args: &HomeInit) -> Result<Answer, Error> {
 }
 
 fn home_set(set: &HomeSet, text: &mut Text) {
-    let outcome = if set.dry_run { "nothing was appended" } else { set.outcome.as_str() };
+    let outcome = if set.dry_run { "no record was appended" } else { set.outcome.as_str() };
     let positions: Vec<String> =
         set.positions.iter().map(|Position { partition, offset, .. }| format!("{partition}:{offset}")).collect();
     text.facts([

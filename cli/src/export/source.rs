@@ -128,7 +128,7 @@ impl<'a> Source<'a> {
     }
 
     /// The position of an `as_of`.
-    fn place(&self, position: LogPosition) -> Place {
+    fn place_of(&self, position: LogPosition) -> Place {
         Place { position, log: self.log.clone() }
     }
 
@@ -176,7 +176,7 @@ impl<'a> Source<'a> {
         loop {
             let target = Target::run(run_id)
                 .path("/recovery")
-                .with("as_of", self.place(at))
+                .with("as_of", self.place_of(at))
                 .with("content", false)
                 .with_some("cursor", cursor.as_deref());
             let Some(page) = self.session.find::<Recovery>(target, self.wait).await? else { return Ok(None) };
@@ -327,7 +327,7 @@ impl Records<'_> {
             let target = Target::run(&self.run_id)
                 .path("/records")
                 .with("limit", PAGE)
-                .with("as_of", self.source.place(self.at))
+                .with("as_of", self.source.place_of(self.at))
                 .with_flag("whole", true)
                 .with_some("cursor", cursor.as_deref());
             // A run without a record up to the position is `not_found`.

@@ -93,7 +93,7 @@ fn json(record: &JournalRecord) -> serde_json::Result<String> {
 }
 
 /// Converts `not_found` to `None`.
-fn found<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
+fn none_if_absent<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
     match answer {
         Ok(found) => Ok(Some(found)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -258,7 +258,7 @@ impl Http {
 
     /// As [`Http::get`], with `None` for `not_found`.
     async fn find<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, Error> {
-        found(self.get(path).await)
+        none_if_absent(self.get(path).await)
     }
 
     /// As [`Http::get`], or with the query `older` if the server refuses the query: an address may lead to several servers, and an
@@ -276,7 +276,7 @@ impl Http {
         let consistency = at_least_at(position);
         let older = format!("{path}&consistency={}", segment(&consistency));
         let path = format!("{path}&consistency={}", segment(&format!("{consistency}{}", self.log_of(position))));
-        found(self.get_or(&path, &older).await)
+        none_if_absent(self.get_or(&path, &older).await)
     }
 
     /// Refuses a record whose facts an older server would drop: a decision without the state that it was made at stays

@@ -63,7 +63,7 @@ pub(super) struct HomeBody {
 /// Appends the home to every partition that lacks it.
 ///
 /// Errors: `Invalid` for another log than this server's, for a log without an id, and for a topic that looks like a mirror's.
-/// `PartitionStopped` if a partition is stopped; nothing is appended then.
+/// `PartitionStopped`, with no record appended, if a partition is stopped.
 pub(super) async fn init(app: App, Query(query): Query<HomeQuery>, Text(body): Text) -> Result<Json<HomeSet>, Refusal> {
     let HomeBody { log_id, force, who, why } = parsed(&body, "a home")?;
     check_attribution("a home", &who, &why)?;
@@ -109,7 +109,7 @@ fn check_named(own: Option<&LogId>, named: &LogId) -> Result<(), Error> {
         Some(own) => format!("log id {named} was named, and this server reads {own}"),
         None => "these brokers give no topic ids, so a mirror would look like the home".to_owned(),
     };
-    Err(Error::new(ErrorKind::Invalid, format!("{why}; nothing was appended")))
+    Err(Error::new(ErrorKind::Invalid, format!("{why}; no record was appended")))
 }
 
 /// Refuses a topic with the timestamps of a mirror.
@@ -164,8 +164,7 @@ pub(super) async fn accept(
     let detail = json!({ "unknown_runs": unknown_runs, "who": who, "why": why });
     app.audit(Action::Accept, run_id.as_ref().map(RunId::borrow), detail).await?;
     let by_caller = |record: &mut JournalRecord| sign(&app.projector, &app.caller, record);
-    let positions =
-        app.projector.accept(run_id, Decision { who, why }, &by_caller, patience.deadline()).await?;
+    let positions = app.projector.accept(run_id, Decision { who, why }, &by_caller, patience.deadline()).await?;
     let outcomes = positions.into_iter().map(|position| Outcome {
         position,
         outcome: Disposition::Applied.into(),

@@ -115,7 +115,7 @@ mod tests {
         }
     }
 
-    /// Queries with a position or cursor; `@` stands for its log.
+    /// Queries with a position or cursor; `@` is replaced by its log.
     const QUERIES: [&str; 11] = [
         "consistency=at-least%3D0:1@",
         "consistency=at-least=0:1@&deadline_ms=5",

@@ -2,7 +2,8 @@
 //! schema. Each operation has recorded example requests with their answers.
 
 use super::{
-    append::claims::ClaimBody, auth::Access, copies, extracts::generator, health, home, horizons, route::Route, runs, skips,
+    append::claims::ClaimBody, auth::Access, copies, extracts::generator, health, home, horizons, route::Route, runs,
+    skips,
 };
 use payloads::items;
 use runlog_projector::index::{changes::shown, store::facts::Family};

@@ -223,7 +223,7 @@ impl<S: Commit> Fold<S> {
         Ok(step)
     }
 
-    /// Adds the rows of one delivery to `changes`, and to `uncommitted` what the fold adopts with them.
+    /// Adds the rows of one delivery to `changes`, and to `uncommitted` the state that the fold adopts with them.
     fn apply_delivery(
         &self,
         delivery: &Delivery,

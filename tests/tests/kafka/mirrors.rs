@@ -185,8 +185,8 @@ fn without_places(answer: &Value) -> Value {
                 "applied",
                 "role",
             ];
-            let kept = members.iter().filter(|(name, _)| !places.contains(&name.as_str()));
-            Value::Object(kept.map(|(name, value)| (name.clone(), without_places(value))).collect())
+            let others = members.iter().filter(|(name, _)| !places.contains(&name.as_str()));
+            Value::Object(others.map(|(name, value)| (name.clone(), without_places(value))).collect())
         }
         Value::Array(items) => items.iter().map(without_places).collect(),
         other => other.clone(),
@@ -230,8 +230,8 @@ fn a_mirror_answers_reads_that_need_no_freshness_as_the_home_does() -> anyhow::R
 fn without_ages(answer: Value) -> Value {
     match answer {
         Value::Object(members) => {
-            let kept = members.into_iter().filter(|(name, _)| name != "age_millis" && name != "lag");
-            Value::Object(kept.map(|(name, value)| (name, without_ages(value))).collect())
+            let others = members.into_iter().filter(|(name, _)| name != "age_millis" && name != "lag");
+            Value::Object(others.map(|(name, value)| (name, without_ages(value))).collect())
         }
         Value::Array(items) => items.into_iter().map(without_ages).collect(),
         other => other,
@@ -298,8 +298,8 @@ fn an_index_of_the_home_stops_on_its_mirror_and_answers_what_it_has() -> anyhow:
     let stops = doctor["partitions"].as_array().context("partitions")?;
     let says = "the index was built from log";
     ensure!(stops.iter().all(|row| row["error"].as_str().is_some_and(|error| error.contains(says))), "{doctor}");
-    let (status, kept) = server.get(&format!("/v1/runs/{RUN}?consistency=eventual"))?;
-    ensure!(status == 200 && kept["hash"] == run["hash"], "{status} {kept}");
+    let (status, of_index) = server.get(&format!("/v1/runs/{RUN}?consistency=eventual"))?;
+    ensure!(status == 200 && of_index["hash"] == run["hash"], "{status} {of_index}");
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! The creation of a journal in Kafka: who writes the genesis of an empty topic, and what a killed creation leaves.
+//! The creation of a journal in Kafka: who writes the genesis of an empty topic, and how the next start completes a killed creation.
 
 use anyhow::{Context, ensure};
 use rdkafka::{

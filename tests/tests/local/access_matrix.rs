@@ -103,7 +103,8 @@ impl Site {
         for (file, name) in audit_log.into_iter().flat_map(|file| ["audit", "audit-reads"].map(|name| (file, name))) {
             std::os::unix::fs::symlink(file, dir.path().join(format!("{name}.jsonl"))).unwrap();
         }
-        let log = MemoryLog::with(MemoryOptions { partitions: 1, id: LogId::memory("matrix"), ..MemoryOptions::default() });
+        let log =
+            MemoryLog::with(MemoryOptions { partitions: 1, id: LogId::memory("matrix"), ..MemoryOptions::default() });
         let content = Some(served::content(&dir.path().join("content")).unwrap());
         let config = Config { content, write_schema, ..Config::new(dir.path(), || 1_000, served::id) };
         let projector = Arc::new(Projector::start(config, Arc::new(log.clone())).await.unwrap());

@@ -81,11 +81,11 @@ async fn a_journal_gets_a_home_once_and_only_at_the_log_that_the_operator_names(
     let home = json!({ "log": "memory:own", "epoch": 1 });
     let expected = json!({ "home": home, "outcome": "applied", "positions": [], "dry_run": true });
     assert_eq!((status, plan), (200, expected));
-    assert_eq!((site.ends().await, site.role().await), (before.clone(), json!("unknown")), "nothing was appended");
+    assert_eq!((site.ends().await, site.role().await), (before.clone(), json!("unknown")), "no record was appended");
 
     let (status, set) = site.post("/v1/home", named("memory:own")).await;
-    let told = (&set["home"], &set["outcome"], set["positions"].as_array().map(Vec::len));
-    assert_eq!((status, told), (200, (&home, &json!("applied"), Some(2))), "{set}");
+    let answer = (&set["home"], &set["outcome"], set["positions"].as_array().map(Vec::len));
+    assert_eq!((status, answer), (200, (&home, &json!("applied"), Some(2))), "{set}");
     let after: Vec<_> = before.iter().map(|end| end + 1).collect();
     assert_eq!((site.ends().await, site.role().await), (after.clone(), json!("home")));
     assert_eq!(set["positions"][0]["log"], "memory:own", "{set}");

@@ -444,7 +444,8 @@ async fn all_builds(
         let built = Projector::start(config, Arc::new(log.clone())).await?;
         settled(&built).await.with_context(|| format!("after a restart: {restart}"))?;
         // The partition that the server learned it from can differ.
-        let home = |projector: &Projector| projector.home().known().map(|row| (row.epoch, row.log, row.origin, row.rival));
+        let home =
+            |projector: &Projector| projector.home().known().map(|row| (row.epoch, row.log, row.origin, row.rival));
         ensure!(home(&built) == home(&live), "{:?}", built.home());
         for partition in PartitionId::all(PARTITIONS) {
             let (of_built, of_live) = (rows(&*built.store(partition))?, rows(&*live.store(partition))?);
@@ -539,7 +540,7 @@ async fn a_skip_of_another_log_stops_the_partition_until_a_skip_of_its_own_log_v
     .await?;
     drop(server);
 
-    // A skip that the home writes does not end the stop, also if its offset is that of the stop. After the takeover one does.
+    // A skip that the home writes does not end the stop, also if it names the offset of the stop. After the takeover one does.
     copy.append(zero, vec![skip_of(stops_at)]).await?;
     let still = async |projector: &Projector| {
         let reached = projector.wait_until(zero, |at| at.stopped.is_some());

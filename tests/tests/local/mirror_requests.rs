@@ -87,7 +87,7 @@ async fn a_mirror_refuses_each_call_that_appends_before_it_reads_the_body() {
         assert_eq!((status, named), (503, expected), "{path}: {problem}");
         assert!(problem["detail"].as_str().unwrap().contains("memory:other"), "{path}: {problem}");
     }
-    assert_eq!(site.end().await, before, "nothing was appended");
+    assert_eq!(site.end().await, before, "no record was appended");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -265,7 +265,7 @@ async fn a_run_that_a_lost_home_may_have_continued_is_only_shown() {
         let expected: Vec<_> = continuing(run).into_iter().map(|(path, _)| path).collect();
         assert_eq!(in_doubt(run).await, expected);
     }
-    assert_eq!(site.end().await, before, "nothing was appended");
+    assert_eq!(site.end().await, before, "no record was appended");
     assert_eq!(in_doubt("ended").await, [""; 0]);
     let as_of = format!("/v1/runs/open/recovery?as_of={position}");
     for path in

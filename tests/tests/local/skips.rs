@@ -1,4 +1,4 @@
-//! Skips of applied records over HTTP: what the skip displaces permits no second run, in every build of the index.
+//! Skips of applied records over HTTP: a displaced record permits no second run, in every build of the index.
 
 use anyhow::{Context, ensure};
 use runlog_producer::{Config, Journal, Runlog};
@@ -64,8 +64,8 @@ fn pending(server: &Server) -> anyhow::Result<Value> {
 }
 
 fn of_call(pending: &Value, call: &str) -> anyhow::Result<Value> {
-    let found = pending.as_array().into_iter().flatten().find(|effect| effect["id"] == call);
-    found.cloned().with_context(|| format!("{call} in {pending}"))
+    let listed = pending.as_array().into_iter().flatten().find(|effect| effect["id"] == call);
+    listed.cloned().with_context(|| format!("{call} in {pending}"))
 }
 
 fn decide(server: &Server, call: &str, decision: &str) -> anyhow::Result<Value> {
@@ -94,7 +94,7 @@ fn a_record_that_a_skip_displaces_permits_no_second_run() -> anyhow::Result<()> 
         let victim = first.applied(&server, "say", &turn("poison"))?;
         // These effects run; then their process ends.
         let ran = first.applied(&server, "again", &attempt("pay", 2))?;
-        let asked = first.applied(&server, "book", &request("book"))?;
+        let request_at = first.applied(&server, "book", &request("book"))?;
         first.applied(&server, "rent", &request("rent"))?;
         first.applied(&server, "rented", &completed("rent"))?;
         let skip = json!({ "partition": 0, "offset": victim, "who": "jo", "why": "poison" });
@@ -105,7 +105,7 @@ fn a_record_that_a_skip_displaces_permits_no_second_run() -> anyhow::Result<()> 
         let (status, skipped) = server.post("/v1/skips?force=true", &skip)?;
         ensure!(status == 200, "{skipped}");
 
-        for offset in [ran, asked] {
+        for offset in [ran, request_at] {
             ensure!(outcome(&server, offset)?["reason"] == "gap", "{}", outcome(&server, offset)?);
         }
         let now = pending(&server)?;
@@ -148,9 +148,9 @@ fn a_record_that_a_skip_displaces_permits_no_second_run() -> anyhow::Result<()> 
 fn a_skipped_request_is_a_call_that_may_have_happened() -> anyhow::Result<()> {
     let server = Launch::temporary()?.partitions(1).start()?;
     let first = Writer::claim(&server)?;
-    let asked = first.applied(&server, "pay", &request("pay"))?;
+    let request_at = first.applied(&server, "pay", &request("pay"))?;
     let (_, fingerprint) = server.get("/v1/runs/r/calls/pay")?;
-    let skip = json!({ "partition": 0, "offset": asked, "who": "jo", "why": "a mistake" });
+    let skip = json!({ "partition": 0, "offset": request_at, "who": "jo", "why": "a mistake" });
     let (status, skipped) = server.post("/v1/skips?force=true", &skip)?;
     ensure!(status == 200, "{skipped}");
     let (status, found) = server.get("/v1/runs/r/calls/pay")?;
@@ -173,12 +173,12 @@ fn a_skipped_request_is_a_call_that_may_have_happened() -> anyhow::Result<()> {
 fn a_run_whose_first_claim_is_skipped_still_has_its_pending_effects() -> anyhow::Result<()> {
     let server = Launch::temporary()?.partitions(1).start()?;
     let first = Writer::claim(&server)?;
-    let asked = first.applied(&server, "pay", &request("pay"))?;
+    let request_at = first.applied(&server, "pay", &request("pay"))?;
     // The first record of the partition is its genesis.
     let skip = json!({ "partition": 0, "offset": 1, "who": "jo", "why": "a mistake" });
     let (status, skipped) = server.post("/v1/skips?force=true", &skip)?;
     ensure!(status == 200, "{skipped}");
-    ensure!(outcome(&server, asked)?["reason"] == "fenced", "{}", outcome(&server, asked)?);
+    ensure!(outcome(&server, request_at)?["reason"] == "fenced", "{}", outcome(&server, request_at)?);
     let (status, recovery) = server.get("/v1/runs/r/recovery?from_start=true")?;
     ensure!(status == 200 && recovery["epoch"] == 0 && recovery["position"]["offset"] == 0, "{status} {recovery}");
     ensure!(recovery["resumable"] == false && recovery["records_after"] == 0, "{recovery}");

@@ -86,7 +86,7 @@ impl View {
         findings
     }
 
-    /// Reports a journal without a home, whose mirrors cannot be told from it.
+    /// Reports a journal without a home: a server on a mirror of it accepts claims.
     fn without_home(&self, settings: Option<&LogSettings>) -> Option<Finding> {
         let journal = &self.journal;
         let Some(own) = &self.own else {

@@ -51,13 +51,13 @@ impl Carrier {
     /// build can use.
     pub(crate) fn read(record: &Envelope<'_>, delivery: &Delivery, journal: &meta::Journal) -> Option<Self> {
         let Delivery { partition, offset, timestamp_millis, headers, .. } = delivery;
-        let found = genesis(record)?;
+        let named = genesis(record)?;
         let carried = home::carried(headers).unwrap_or_else(|malformed| {
             tracing::warn!(%partition, %offset, "{malformed}");
             None
         })?;
-        let foreign = (found.journal_id != journal.journal_id).then(|| found.journal_id.clone());
-        let is_of_journal = foreign.is_some() || found == *journal;
+        let foreign = (named.journal_id != journal.journal_id).then(|| named.journal_id.clone());
+        let is_of_journal = foreign.is_some() || named == *journal;
         let (offset, logged_at_millis) = (*offset, *timestamp_millis);
         is_of_journal.then_some(Self { offset, logged_at_millis, foreign, carried })
     }
@@ -149,7 +149,7 @@ impl<S: Commit> Fold<S> {
                 Err(_) => continue,
             };
             let Ok(record) = codec::read(&framed) else { continue };
-            // The batch may be one that was read before, so later homes may be known.
+            // The batch may have been read before, so later homes may be known.
             let later = self.later_homes.range(stopped..delivery.offset).next_back();
             let home = later.map(|(_, row)| row).or(self.known_home.as_ref());
             if record.kind == RecordKind::Skip

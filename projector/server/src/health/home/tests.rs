@@ -22,7 +22,7 @@ fn view(own: Option<&str>, role: Role, known: Option<HomeRow>) -> View {
     View { journal: "j".into(), own, role, known, reads_committed, caught_up, runs_in_doubt: 0 }
 }
 
-fn at(partition: u16, epoch: u32, ends_in_record: bool) -> CaughtUp {
+fn caught_up(partition: u16, epoch: u32, ends_in_record: bool) -> CaughtUp {
     CaughtUp { partition: partition.into(), epoch, ends_in_record }
 }
 
@@ -48,8 +48,8 @@ fn a_home_has_no_finding_and_a_mirror_names_both_logs() {
 
 #[test]
 fn two_homes_are_an_error() {
-    let known = HomeRow { rival: "kafka:c:b".into(), ..home("kafka:c:a", "kafka:c:a") };
-    let findings = shown(&view(Some("kafka:c:a"), Role::Contested, Some(known)).findings(None));
+    let row = HomeRow { rival: "kafka:c:b".into(), ..home("kafka:c:a", "kafka:c:a") };
+    let findings = shown(&view(Some("kafka:c:a"), Role::Contested, Some(row)).findings(None));
     let expected = "error: journal j has home records of two logs, kafka:c:a and kafka:c:b";
     assert!(findings[0].starts_with(expected), "{findings:?}");
 }
@@ -75,18 +75,18 @@ fn a_log_without_mirrors_needs_no_home() {
 #[test]
 fn a_mirror_without_transaction_markers_is_reported_with_its_partitions() {
     let mut mirror = view(Some("kafka:c:a"), Role::Mirror, Some(home("kafka:c:b", "kafka:c:b")));
-    let found = |view: &View| {
+    let own_findings = |view: &View| {
         let all = shown(&view.findings(None)).into_iter();
         all.filter(|what| what.contains("transaction marker")).collect::<Vec<_>>()
     };
-    mirror.caught_up = vec![at(0, 1, true), at(1, 1, false), at(3, 1, true)];
-    let [only] = &found(&mirror)[..] else { panic!("{:?}", found(&mirror)) };
+    mirror.caught_up = vec![caught_up(0, 1, true), caught_up(1, 1, false), caught_up(3, 1, true)];
+    let [only] = &own_findings(&mirror)[..] else { panic!("{:?}", own_findings(&mirror)) };
     assert!(only.contains("the last record of partitions 0, 3 has no"), "{only}");
-    mirror.caught_up = vec![at(1, 1, false)];
-    assert_eq!(found(&mirror), [""; 0]);
+    mirror.caught_up = vec![caught_up(1, 1, false)];
+    assert_eq!(own_findings(&mirror), [""; 0]);
     // A home has no markers, because Runlog appends outside of transactions.
     let mut own = view(Some("kafka:c:a"), Role::Home, Some(home("kafka:c:a", "kafka:c:a")));
-    own.caught_up = vec![at(0, 1, true)];
+    own.caught_up = vec![caught_up(0, 1, true)];
     assert_eq!(shown(&own.findings(None)), [""; 0]);
 }
 
@@ -105,19 +105,19 @@ fn a_server_that_learned_late_that_its_log_began_as_a_mirror_must_restart() {
 #[test]
 fn a_partition_of_the_home_without_its_record_is_reported_with_the_command_that_adds_it() {
     let mut own = view(Some("kafka:c:a"), Role::Home, Some(home("kafka:c:a", "kafka:c:a")));
-    own.caught_up = vec![at(0, 1, true), at(1, 0, true)];
+    own.caught_up = vec![caught_up(0, 1, true), caught_up(1, 0, true)];
     let [finding] = &own.findings(None)[..] else { panic!("{:?}", own.findings(None)) };
     assert_eq!(finding.what, "the record of the home kafka:c:a is missing in partition 1");
     assert!(finding.fix.contains("runlog home init kafka:c:a "), "{}", finding.fix);
     let from_b = HomeRow { epoch: 2, from: "kafka:c:b".into(), ..home("kafka:c:a", "kafka:c:b") };
     let taken = |role, own| View { reads_committed: true, ..view(Some(own), role, Some(from_b.clone())) };
     let mut own = taken(Role::Home, "kafka:c:a");
-    own.caught_up = vec![at(0, 2, false), at(1, 1, false)];
+    own.caught_up = vec![caught_up(0, 2, false), caught_up(1, 1, false)];
     let findings = own.findings(None);
     assert!(findings.len() == 1 && findings[0].fix.contains("--take-home kafka:c:b "), "{findings:?}");
     // On a mirror the record may still arrive.
     let mut mirror = taken(Role::Mirror, "kafka:c:z");
-    mirror.caught_up = vec![at(1, 1, false)];
+    mirror.caught_up = vec![caught_up(1, 1, false)];
     assert_eq!(mirror.findings(None).len(), 1, "{:?}", mirror.findings(None));
 }
 

@@ -11,10 +11,10 @@ use crate::{
     text::{Cell, Text},
 };
 use runlog_schemas::{
-    answer::{ErrorKind, Journal, JournalHome, LogRole, OrOther, Outcomes, Position},
+    answer::{ErrorKind, HomeSet, Journal, JournalHome, LogRole, OrOther, Outcomes, Position},
     id::{LogId, RunId},
 };
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::time::Duration;
 
 pub(super) async fn run(session: &Session, args: args::Home) -> Result<Answer, Error> {
@@ -76,17 +76,6 @@ struct NewHome<'a> {
     why: &'a str,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     force: bool,
-}
-
-/// The answer of `POST /v1/home`.
-#[derive(Debug, Serialize, Deserialize)]
-struct HomeSet {
-    home: JournalHome,
-    /// `applied`, or `repeat` if the log already was the home.
-    outcome: String,
-    positions: Vec<Position>,
-    #[serde(default)]
-    dry_run: bool,
 }
 
 async fn init(session: &Session, args: &HomeInit) -> Result<Answer, Error> {

@@ -175,6 +175,7 @@ def write(home, turns):
         records = [
             {
                 "run_id": f"run-{number}",
+                "record_id": f"run-{number}-{turn}",
                 "writer_id": claim["writer_id"],
                 "writer_epoch": claim["epoch"],
                 "payload": {"type": "conversation_turn", "message_id": f"{turn}", "kind": "user", "content": "hello"},

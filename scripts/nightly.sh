@@ -86,7 +86,6 @@ case $part in
     step 10 checks scripts/checks.sh nightly
     # The tests of the gate and the nightly tests, on the command that users run.
     RUNLOG_BIN=$top/bin/runlog step 30 tests-on-release scripts/test.sh nightly -E 'not (binary(kafka) | binary(instructions))'
-    RUNLOG_BIN=$top/bin/runlog step 15 mirror-maker scripts/mirror-maker.sh 3
     step 15 parquet cargo test --locked --features runlog-cli/parquet --test commands foreign_exports
     RUNLOG_BIN=$top/bin/runlog RUNLOG_CONTAINERS=1 step 20 python scripts/python.sh test -m ''
     RUNLOG_BIN=$top/bin/runlog TESTCONTAINERS_RYUK_DISABLED=true step 20 trials scripts/python.sh trials 1000 --containers

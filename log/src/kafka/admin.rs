@@ -207,9 +207,15 @@ pub fn is_as_created(info: &TopicInfo, partitions: u32) -> bool {
         && has(MESSAGE_BYTES, &TOPIC_MESSAGE_BYTES_MAX.to_string())
 }
 
-/// Returns the id of the cluster, or `None` if its brokers report none within 10 seconds.
-pub fn cluster_id(config: &KafkaConfig) -> Result<Option<String>, Error> {
-    Ok(metadata_client(config)?.client().fetch_cluster_id(REQUEST_WAIT))
+/// Returns the id of the cluster.
+///
+/// Errors: `Kind::Retry` if the brokers do not report it within 10 seconds.
+pub fn cluster_id(config: &KafkaConfig) -> Result<String, Error> {
+    metadata_client(config)?.client().fetch_cluster_id(REQUEST_WAIT).ok_or_else(|| no_cluster_id(config))
+}
+
+fn no_cluster_id(config: &KafkaConfig) -> Error {
+    Error::new(Kind::Retry, &config.topic, "the brokers did not report the id of their cluster in time")
 }
 
 /// Returns the settings of a log on this topic.
@@ -304,8 +310,9 @@ pub(super) fn identify(config: &KafkaConfig, identity: &Identity) -> Result<Opti
         }
         client.poll(Duration::ZERO);
     }
-    let cluster = client.client().fetch_cluster_id(REQUEST_WAIT);
-    Ok(cluster.zip(identity.id()).and_then(|(cluster, topic_id)| LogId::kafka(&cluster, topic_id)))
+    let Some(topic_id) = identity.id() else { return Ok(None) };
+    let cluster = client.client().fetch_cluster_id(REQUEST_WAIT).ok_or_else(|| no_cluster_id(config))?;
+    Ok(LogId::kafka(&cluster, topic_id))
 }
 
 fn admin(config: &KafkaConfig) -> Result<AdminClient<Context>, Error> {

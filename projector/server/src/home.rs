@@ -78,7 +78,9 @@ pub(super) async fn init(app: App, Query(query): Query<HomeQuery>, Text(body): T
     app.projector.home().check_home("a home")?;
     if app.projector.home().role() == Role::Unknown && !force {
         let settings = app.blocking(|app| Ok(app.projector.log().settings()?)).await?;
-        check_timestamps(settings.create_time, app.projector.log().topic())?;
+        // A local log has no such setting, and no mirror.
+        let is_local = app.projector.log().clock_millis().is_some();
+        check_timestamps(settings.create_time.or(is_local.then_some(false)), app.projector.log().topic())?;
     }
     let epoch = app.projector.home().known().map_or(1, |home| home.epoch);
     let set = |outcome: Disposition, positions| HomeSet {
@@ -114,13 +116,15 @@ fn check_named(own: Option<&LogId>, named: &LogId) -> Result<(), Error> {
 
 /// Refuses a topic with the timestamps of a mirror.
 fn check_timestamps(create_time: Option<bool>, topic: &str) -> Result<(), Error> {
-    if create_time != Some(true) {
-        return Ok(());
-    }
-    let message = format!(
-        "topic {topic} has message.timestamp.type=CreateTime, as topics of MirrorMaker have: nothing was appended; if no other \
-         cluster's server writes this journal, send `force`"
-    );
+    let why = match create_time {
+        Some(false) => return Ok(()),
+        Some(true) => format!("topic {topic} has message.timestamp.type=CreateTime, as topics of MirrorMaker have"),
+        None => format!(
+            "the settings of topic {topic} cannot be read, so it may be a topic of MirrorMaker (DescribeConfigs)"
+        ),
+    };
+    let message =
+        format!("{why}: no record was appended; if no other cluster's server writes this journal, send `force`");
     Err(Error::new(ErrorKind::Invalid, message))
 }
 
@@ -214,8 +218,11 @@ mod tests {
 
     #[test]
     fn a_topic_with_the_timestamps_of_a_mirror_needs_force() {
-        assert!(check_timestamps(None, "t").is_ok() && check_timestamps(Some(false), "t").is_ok());
-        let error = check_timestamps(Some(true), "t").unwrap_err();
-        assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains("`force`"), "{error}");
+        assert!(check_timestamps(Some(false), "t").is_ok());
+        for (create_time, why) in [(Some(true), "CreateTime"), (None, "cannot be read")] {
+            let error = check_timestamps(create_time, "t").unwrap_err();
+            assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains("`force`"), "{error}");
+            assert!(error.to_string().contains(why), "{error}");
+        }
     }
 }

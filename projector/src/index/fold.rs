@@ -125,7 +125,9 @@ impl<S: Commit> Fold<S> {
         let progress: meta::Progress = store.get(&meta::progress())?.unwrap_or_default();
         let (next, skips, failpoints) = (progress.next_offset, skips_of(&*store)?, Failpoints::default());
         let has_genesis = store.row(meta::journal().bytes())?.is_some();
-        let (known_home, home) = (store.get(&meta::home())?, HomeState::new(None, None));
+        let home = HomeState::new(None, None);
+        let of_journal = store.get::<meta::Journal>(&meta::journal())?.is_some_and(|of| of == journal);
+        let known_home = if of_journal { store.get(&meta::home())? } else { None };
         let refusals = has_refusals(&*store)?;
         let new_runs = NewRuns::for_partitions(journal.partitions);
         Ok(Self {

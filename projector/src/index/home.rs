@@ -203,10 +203,10 @@ impl HomeState {
         Role::load(&self.role)
     }
 
-    /// Whether the log can be a mirror although the server knows no home: records of `partition` that were in the log at the start
-    /// are not applied yet, and may name a home.
+    /// Whether the log can be a mirror although the server knows no home: records that were in the log at the start are not applied
+    /// yet, and may name a home of `partition`.
     pub fn can_be_mirror(&self, partition: PartitionId) -> bool {
-        self.role() == Role::Unknown && self.unread.contains(partition)
+        self.role() == Role::Unknown && self.unread.concerns(partition)
     }
 
     /// Expects a partition's records below `end`, which are in the log at the start.

@@ -68,6 +68,7 @@ pub async fn open(log: &Arc<dyn Log>, config: &Config) -> Result<Opened, Error> 
         if let Some(wanted) = config.partitions.filter(|wanted| *wanted != live) {
             return Err(differs(&format!("topic {}", log.topic()), live, wanted));
         }
+        check_no_copy(log).await?;
         let home = log.id().map(first_home);
         append_genesis(log, PartitionId::ZERO, (&(config.ids)(), live), home, config).await?;
         config.failpoints.reach(failpoint::GENESIS_APPENDED);
@@ -118,6 +119,22 @@ pub async fn complete(log: &Arc<dyn Log>, opened: &Opened, home: &HomeState, con
 
 fn is_empty(bounds: Bounds) -> bool {
     bounds.start == bounds.end && bounds.end == Offset::ZERO
+}
+
+/// Refuses a log that has records, but none in partition 0: MirrorMaker copies partitions in any order.
+async fn check_no_copy(log: &Arc<dyn Log>) -> Result<(), Error> {
+    for partition in PartitionId::all(log.partitions()).skip(1) {
+        if log.bounds(partition, DEADLINE).await?.end > Offset::ZERO {
+            let message = format!(
+                "partition {partition} of topic {} has records, and partition 0 has none: the topic may be a mirror that \
+                 MirrorMaker fills. No genesis was written; start again without --new-journal after the first record of \
+                 partition 0",
+                log.topic()
+            );
+            return Err(Error::new(ErrorKind::Invalid, message).in_partition(partition));
+        }
+    }
+    Ok(())
 }
 
 /// The home of a new journal.

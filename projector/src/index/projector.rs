@@ -309,7 +309,13 @@ impl Projector {
         check()?;
         self.wait_knowing(partition, known, consistency, deadline).await?;
         // The records that were applied meanwhile may have made the log a mirror.
-        check()
+        check()?;
+        if consistency == Consistency::Latest && self.shared.home.can_be_mirror(partition) {
+            let message =
+                "this server has not read partition 0 yet, and cannot know whether its log is a mirror; retry";
+            return Err(Error::new(ErrorKind::Unavailable, message).in_partition(partition));
+        }
+        Ok(())
     }
 
     /// Like [`Projector::wait`], on any log. It is known to have all offsets below `known`.

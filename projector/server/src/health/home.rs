@@ -103,10 +103,10 @@ impl View {
         }
         let what =
             format!("journal {journal} has no home, so a server on a copy of the topic would accept claims, too");
-        let fix = if settings.and_then(|settings| settings.create_time) == Some(true) {
+        let fix = if settings.and_then(|settings| settings.create_time) != Some(false) {
             // The command is left out: it must not be copied on a mirror.
-            "this topic's timestamps are chosen by its producers, as in a topic of MirrorMaker: if it is a mirror, stop this \
-             server; set the home by `runlog home init` at a server where agents write"
+            "this topic may be of MirrorMaker: its producers choose the timestamps, or its settings cannot be read. If it is a \
+             mirror, stop this server. Set the home by `runlog home init` at a server where agents write"
                 .to_owned()
         } else {
             format!("where agents write, not on a mirror: `runlog home init {own} --who NAME --why TEXT`")
@@ -125,8 +125,8 @@ impl View {
                     "journal {journal} has home records of two logs, {log} and {rival}: this server refuses appends and reads at \
                      latest"
                 ),
-                fix: "a mirror was given a home, or two clusters are mirrored to each other: stop MirrorMaker in the wrong \
-                      direction, and use the server of the cluster where agents write"
+                fix: "use the server of the cluster where agents write. If this mirror was given a home: let MirrorMaker fill a new topic, \
+                      and start its server with a new folder. If two clusters are mirrored to each other: stop the wrong direction"
                     .into(),
             }),
             (Role::Mirror, Some(own)) => Some(warning(

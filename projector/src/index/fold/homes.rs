@@ -22,7 +22,7 @@ use runlog_schemas::{
 };
 use std::{collections::BTreeMap, sync::Arc};
 
-/// A genesis record with a header.
+/// A genesis record with a header, or of another journal.
 #[derive(Debug)]
 pub(crate) struct Carrier {
     /// Its offset.
@@ -30,7 +30,7 @@ pub(crate) struct Carrier {
     logged_at_millis: i64,
     /// The id of the journal, if it is another one than the partition's.
     foreign: Option<String>,
-    carried: Carried,
+    carried: Option<Carried>,
 }
 
 /// The effect of a genesis record on its partition.
@@ -55,30 +55,37 @@ impl Carrier {
         let carried = home::carried(headers).unwrap_or_else(|malformed| {
             tracing::warn!(%partition, %offset, "{malformed}");
             None
-        })?;
+        });
         let foreign = (named.journal_id != journal.journal_id).then(|| named.journal_id.clone());
         let is_of_journal = foreign.is_some() || named == *journal;
         let (offset, logged_at_millis) = (*offset, *timestamp_millis);
-        is_of_journal.then_some(Self { offset, logged_at_millis, foreign, carried })
+        let has_effect = foreign.is_some() || carried.is_some();
+        (is_of_journal && has_effect).then_some(Self { offset, logged_at_millis, foreign, carried })
     }
 
     /// Its effect on a partition of `journal` with this home.
     pub(crate) fn effect(&self, journal: &meta::Journal, home: Option<&HomeRow>) -> Effect {
         match (&self.foreign, &self.carried) {
-            (Some(foreign), Carried::Home(new)) => match home {
-                Some(home) if home.log != new.log.as_str() => Effect::Foreign(format!(
-                    "a genesis of journal {foreign} of log {} arrives in the topic of journal {}; stop MirrorMaker, and let it \
-                     fill a topic of its own",
-                    new.log, journal.journal_id
-                )),
-                // Another server created a journal in this log at the same time, and the first genesis decided.
-                _ => Effect::None,
-            },
-            (Some(_), Carried::Accept(_)) => Effect::None,
-            (None, Carried::Home(new)) => {
+            // Another server created a journal in this log at the same time, and the first genesis decided.
+            (Some(_), Some(Carried::Home(new))) if home.is_none_or(|home| home.log == new.log.as_str()) => Effect::None,
+            (Some(_), None | Some(Carried::Accept(_))) if home.is_none() => Effect::None,
+            (Some(foreign), carried) => {
+                let log = match carried {
+                    Some(Carried::Home(new)) => format!(" of log {}", new.log),
+                    // A server that knows homes names its log, so this record is a copy.
+                    _ => String::new(),
+                };
+                Effect::Foreign(format!(
+                    "a genesis of journal {foreign}{log} arrives in the topic of journal {}; stop MirrorMaker, and let it fill a \
+                     topic of its own",
+                    journal.journal_id
+                ))
+            }
+            (None, None) => Effect::None,
+            (None, Some(Carried::Home(new))) => {
                 home::advance(home, new, self.offset, self.logged_at_millis).map_or(Effect::None, Effect::Home)
             }
-            (None, Carried::Accept(Accept { run, who, why })) => {
+            (None, Some(Carried::Accept(Accept { run, who, why }))) => {
                 let row = AcceptRow { offset: self.offset, who: who.clone(), why: why.clone() };
                 Effect::Accept(run.clone(), row)
             }

@@ -13,8 +13,8 @@ use std::{
 /// The partitions with such records.
 #[derive(Debug, Default)]
 pub(super) struct Unread {
-    /// The log's end at the start (exclusive) of each.
-    ends: Mutex<BTreeMap<PartitionId, Offset>>,
+    /// The log's end at the start (exclusive) of each, and whether the partition is stopped now.
+    ends: Mutex<BTreeMap<PartitionId, (Offset, bool)>>,
     /// Whether there is one, for calls that need no lock.
     some: AtomicBool,
 }
@@ -22,26 +22,36 @@ pub(super) struct Unread {
 impl Unread {
     /// Adds a partition of a log that ended at `end` when the server started.
     pub(super) fn add(&self, partition: PartitionId, end: Offset) {
-        self.ends().insert(partition, end);
+        self.ends().insert(partition, (end, false));
         self.some.store(true, Ordering::Release);
     }
 
-    /// Removes a partition if all its records below `applied` are applied, or if it applies no more.
+    /// Updates a partition of which all records below `applied` are applied.
     pub(super) fn report(&self, partition: PartitionId, applied: Offset, is_stopped: bool) {
         if !self.some.load(Ordering::Acquire) {
             return;
         }
         let mut ends = self.ends();
-        ends.retain(|of, end| *of != partition || (applied < *end && !is_stopped));
+        if let Some((end, stopped)) = ends.get_mut(&partition) {
+            *stopped = is_stopped;
+            if applied >= *end {
+                ends.remove(&partition);
+            }
+        }
         self.some.store(!ends.is_empty(), Ordering::Release);
     }
 
-    /// Whether `partition` has such records.
-    pub(super) fn contains(&self, partition: PartitionId) -> bool {
-        self.some.load(Ordering::Acquire) && self.ends().contains_key(&partition)
+    /// Whether a home of `partition` may be in such records. A home is appended to partition 0 first. A partition 0 that is stopped
+    /// does not hold up the others.
+    pub(super) fn concerns(&self, partition: PartitionId) -> bool {
+        if !self.some.load(Ordering::Acquire) {
+            return false;
+        }
+        let ends = self.ends();
+        ends.contains_key(&partition) || ends.get(&PartitionId::ZERO).is_some_and(|(_, is_stopped)| !is_stopped)
     }
 
-    fn ends(&self) -> MutexGuard<'_, BTreeMap<PartitionId, Offset>> {
+    fn ends(&self) -> MutexGuard<'_, BTreeMap<PartitionId, (Offset, bool)>> {
         self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -47,7 +47,10 @@ impl Projector {
         }
         let home = HomeState::new(log.id().cloned(), opened.home.clone());
         for (_, live) in &live {
-            live.store().get(&meta::home())?.iter().for_each(|row| home.learn(row));
+            let journal: Option<meta::Journal> = live.store().get(&meta::journal())?;
+            if journal.is_some_and(|journal| journal == opened.journal) {
+                live.store().get(&meta::home())?.iter().for_each(|row| home.learn(row));
+            }
         }
         journal::complete(&log, &opened, &home, &config).await?;
         let journal = opened.journal;
@@ -61,16 +64,18 @@ impl Projector {
             let fold = Fold::resume(partition, journal.clone(), store.clone(), config.schemas.clone())?
                 .with_failpoints(config.failpoints.clone())
                 .with_home(home.clone());
+            // Another machine's log can be a mirror.
+            let can_be_mirror = log.clock_millis().is_none();
             let (stopped, build) = if config.paused {
+                if can_be_mirror {
+                    home.expect(partition, Offset::MAX);
+                }
                 (None, None)
             } else {
                 let bounds = log.bounds(partition, Duration::from_secs(30)).await?;
                 log_starts.push((partition, bounds.start));
                 let begins = begins(&log, &fold, bounds, &config).await?;
-                // Another machine's log can be a mirror. An older layout's index has applied these records.
-                let is_unread =
-                    begins.0.is_none() && fold.next < bounds.end && store.get::<Offset>(&meta::older())?.is_none();
-                if is_unread && log.clock_millis().is_none() {
+                if begins.0.is_none() && fold.next < bounds.end && can_be_mirror {
                     home.expect(partition, bounds.end);
                 }
                 begins

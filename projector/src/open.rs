@@ -48,7 +48,7 @@ pub async fn local(mut config: Config) -> Result<Projector, Error> {
 }
 
 /// Opens a projector over a Kafka topic. Creates a missing topic as `docs/operate.md` ("Kafka") describes, and logs each
-/// weaker setting of an existing topic. Decides `config.genesis` by the rules of [`creation`].
+/// weaker setting of an existing topic. Decides `config.genesis` by the rules of `open/creation.rs`.
 ///
 /// Errors: `Invalid` for a topic that can lose records of the journal. No error if `config.accept_lossy_topic` is set, or
 /// if an earlier start with the same folder accepted the same settings. `Invalid` for an empty topic that this process did not

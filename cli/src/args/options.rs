@@ -25,7 +25,7 @@ pub(crate) struct Deadline {
 /// The freshness of an answer, and its time limit.
 #[derive(Debug, Args)]
 pub(crate) struct ReadOptions {
-    /// Freshness of the answer: eventual, latest, or at-least=PARTITION:OFFSET[@LOG] [default: latest for one run,
+    /// Freshness of the answer: eventual, latest, or at-least=PARTITION:OFFSET or PARTITION:OFFSET@LOG [default: latest for one run,
     /// eventual for lists]
     #[arg(long, env = "RUNLOG_CONSISTENCY", value_name = "LEVEL")]
     pub(crate) consistency: Option<value::Consistency>,

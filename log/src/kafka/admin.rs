@@ -207,15 +207,9 @@ pub fn is_as_created(info: &TopicInfo, partitions: u32) -> bool {
         && has(MESSAGE_BYTES, &TOPIC_MESSAGE_BYTES_MAX.to_string())
 }
 
-/// Returns the id of the cluster.
-///
-/// Errors: `Kind::Retry` if the brokers do not report it within 10 seconds.
-pub fn cluster_id(config: &KafkaConfig) -> Result<String, Error> {
-    metadata_client(config)?.client().fetch_cluster_id(REQUEST_WAIT).ok_or_else(|| no_cluster_id(config))
-}
-
-fn no_cluster_id(config: &KafkaConfig) -> Error {
-    Error::new(Kind::Retry, &config.topic, "the brokers did not report the id of their cluster in time")
+/// Returns the id of the cluster, or `None` if its brokers report none within 10 seconds.
+pub fn cluster_id(config: &KafkaConfig) -> Result<Option<String>, Error> {
+    Ok(metadata_client(config)?.client().fetch_cluster_id(REQUEST_WAIT))
 }
 
 /// Returns the settings of a log on this topic.
@@ -311,7 +305,10 @@ pub(super) fn identify(config: &KafkaConfig, identity: &Identity) -> Result<Opti
         client.poll(Duration::ZERO);
     }
     let Some(topic_id) = identity.id() else { return Ok(None) };
-    let cluster = client.client().fetch_cluster_id(REQUEST_WAIT).ok_or_else(|| no_cluster_id(config))?;
+    let cluster = client.client().fetch_cluster_id(REQUEST_WAIT);
+    let unknown =
+        || Error::new(Kind::Retry, &config.topic, "the brokers did not report the id of their cluster in time");
+    let cluster = cluster.ok_or_else(unknown)?;
     Ok(LogId::kafka(&cluster, topic_id))
 }
 

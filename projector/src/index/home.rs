@@ -214,9 +214,9 @@ impl HomeState {
         self.unread.add(partition, end);
     }
 
-    /// Updates the offset (exclusive) up to which a partition is applied, and whether it applies no more.
-    pub(crate) fn report(&self, partition: PartitionId, applied: Offset, is_stopped: bool) {
-        self.unread.report(partition, applied, is_stopped);
+    /// Updates the offset (exclusive) up to which a partition is applied, and whether it is stopped until a skip.
+    pub(crate) fn report(&self, partition: PartitionId, applied: Offset, waits_for_skip: bool) {
+        self.unread.report(partition, applied, waits_for_skip);
     }
 
     /// The home in force.

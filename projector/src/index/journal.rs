@@ -4,7 +4,7 @@
 //! first record, because another server may have been faster. Then it appends the same genesis to the empty partitions. If
 //! retention has removed the genesis from the log, the indices built from it still contain the journal's id.
 //!
-//! A server that did not create its topic appends no genesis ([`Genesis::Await`]), and a mirror none to any partition: the
+//! A server that did not create its topic appends no genesis ([`Writes::Await`]), and a mirror none to any partition: the
 //! records of a mirror come from its home. The genesis of a new journal names its log as the journal's home.
 
 use super::{

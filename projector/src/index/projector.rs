@@ -307,15 +307,22 @@ impl Projector {
             Consistency::Eventual | Consistency::AtLeast(..) => Ok(()),
         };
         check()?;
+        let until = Instant::now() + deadline;
         self.wait_knowing(partition, known, consistency, deadline).await?;
         // The records that were applied meanwhile may have made the log a mirror.
         check()?;
-        if consistency == Consistency::Latest && self.shared.home.can_be_mirror(partition) {
+        if consistency != Consistency::Latest || !self.shared.home.can_be_mirror(partition) {
+            return Ok(());
+        }
+        // A home is appended to partition 0 first.
+        let is_read = |_: &Progress| !self.shared.home.can_be_mirror(partition);
+        let left = until.saturating_duration_since(Instant::now());
+        if tokio::time::timeout(left, self.wait_until(PartitionId::ZERO, is_read)).await.is_err() {
             let message =
                 "this server has not read partition 0 yet, and cannot know whether its log is a mirror; retry";
             return Err(Error::new(ErrorKind::Unavailable, message).in_partition(partition));
         }
-        Ok(())
+        check()
     }
 
     /// Like [`Projector::wait`], on any log. It is known to have all offsets below `known`.

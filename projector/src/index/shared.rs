@@ -167,7 +167,8 @@ impl Shared {
 
     /// Sets the progress and wakes waiters if it changed.
     pub(crate) fn report(&self, partition: PartitionId, applied: Offset, stopped: Option<Stop>) {
-        self.home.report(partition, applied, stopped.is_some());
+        let waits_for_skip = stopped.as_ref().is_some_and(|stop| stop.kind.is_ended_by_skip());
+        self.home.report(partition, applied, waits_for_skip);
         let (partition, new) = (&self.partitions[partition.index()], Progress { applied, stopped });
         if std::mem::replace(&mut *partition.progress(), new.clone()) != new {
             partition.progressed.notify_waiters();

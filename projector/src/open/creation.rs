@@ -36,8 +36,8 @@ const NOTE: &str = "new-topic.json";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Note {
     topic: String,
-    /// The id of the cluster.
-    cluster: String,
+    /// The id of the cluster. `None` if its brokers did not report it.
+    cluster: Option<String>,
     partitions: u32,
     /// The id of the topic's log. `None` until the topic is created, and on brokers without topic ids.
     log: Option<LogId>,
@@ -142,7 +142,9 @@ impl Note {
         match &self.log {
             Some(noted) => Ok(Some(noted) == log),
             // The process ended before it knew the topic's id. MirrorMaker creates topics with another type of timestamps.
-            None => Ok(admin::is_as_created(info, self.partitions) && self.cluster == admin::cluster_id(kafka)?),
+            None => Ok(self.cluster.is_some()
+                && admin::is_as_created(info, self.partitions)
+                && self.cluster == admin::cluster_id(kafka)?),
         }
     }
 
@@ -215,7 +217,7 @@ mod tests {
         let data = dir.path().join("data");
         assert_eq!(Note::read(&data).unwrap(), None);
         remove_note(&data);
-        let note = Note { topic: "t".into(), cluster: "c".into(), partitions: 4, log: None };
+        let note = Note { topic: "t".into(), cluster: Some("c".into()), partitions: 4, log: None };
         let made = Note { log: LogId::kafka("c", "XvNFJqY8S9-aPtxsJ_VgvA"), ..note.clone() };
         for note in [note, made] {
             note.write(&data).unwrap();

@@ -285,6 +285,9 @@ impl Scan<'_> {
             Effect::Home(row) => self.home = Some(row),
             Effect::None | Effect::Accept(..) => {}
         }
+        if carrier.is_foreign() {
+            return ScanStep::Continue;
+        }
         if self.carriers.len() >= COLLECTED_MAX {
             return ScanStep::End;
         }

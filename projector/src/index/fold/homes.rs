@@ -47,8 +47,8 @@ pub(crate) enum Effect {
 }
 
 impl Carrier {
-    /// Reads the header of the genesis record in `delivery`, in a partition of `journal`. `None` if it has no header that this
-    /// build can use.
+    /// Reads the header of the genesis record in `delivery`, in a partition of `journal`. `None` for a genesis of the
+    /// journal without a header that this build can use.
     pub(crate) fn read(record: &Envelope<'_>, delivery: &Delivery, journal: &meta::Journal) -> Option<Self> {
         let Delivery { partition, offset, timestamp_millis, headers, .. } = delivery;
         let named = genesis(record)?;
@@ -61,6 +61,11 @@ impl Carrier {
         let (offset, logged_at_millis) = (*offset, *timestamp_millis);
         let has_effect = foreign.is_some() || carried.is_some();
         (is_of_journal && has_effect).then_some(Self { offset, logged_at_millis, foreign, carried })
+    }
+
+    /// Whether it is of another journal. It then has no effect but a stop.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.foreign.is_some()
     }
 
     /// Its effect on a partition of `journal` with this home.

@@ -13,7 +13,8 @@ use std::{
 /// The partitions with such records.
 #[derive(Debug, Default)]
 pub(super) struct Unread {
-    /// The log's end at the start (exclusive) of each, and whether the partition is stopped now.
+    /// The log's end at the start (exclusive) of each, and whether the partition is stopped until a
+    /// skip.
     ends: Mutex<BTreeMap<PartitionId, (Offset, bool)>>,
     /// Whether there is one, for calls that need no lock.
     some: AtomicBool,
@@ -27,13 +28,13 @@ impl Unread {
     }
 
     /// Updates a partition of which all records below `applied` are applied.
-    pub(super) fn report(&self, partition: PartitionId, applied: Offset, is_stopped: bool) {
+    pub(super) fn report(&self, partition: PartitionId, applied: Offset, waits_for_skip: bool) {
         if !self.some.load(Ordering::Acquire) {
             return;
         }
         let mut ends = self.ends();
-        if let Some((end, stopped)) = ends.get_mut(&partition) {
-            *stopped = is_stopped;
+        if let Some((end, waits)) = ends.get_mut(&partition) {
+            *waits = waits_for_skip;
             if applied >= *end {
                 ends.remove(&partition);
             }
@@ -41,14 +42,14 @@ impl Unread {
         self.some.store(!ends.is_empty(), Ordering::Release);
     }
 
-    /// Whether a home of `partition` may be in such records. A home is appended to partition 0 first. A partition 0 that is stopped
-    /// does not hold up the others.
+    /// Whether a home of `partition` may be in such records. A home is appended to partition 0 first. A partition
+    /// that waits for a skip does not count: the skip must be appended to it.
     pub(super) fn concerns(&self, partition: PartitionId) -> bool {
         if !self.some.load(Ordering::Acquire) {
             return false;
         }
         let ends = self.ends();
-        ends.contains_key(&partition) || ends.get(&PartitionId::ZERO).is_some_and(|(_, is_stopped)| !is_stopped)
+        [partition, PartitionId::ZERO].iter().any(|of| ends.get(of).is_some_and(|(_, waits_for_skip)| !waits_for_skip))
     }
 
     fn ends(&self) -> MutexGuard<'_, BTreeMap<PartitionId, (Offset, bool)>> {

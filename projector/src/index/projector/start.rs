@@ -68,7 +68,10 @@ impl Projector {
             let can_be_mirror = log.clock_millis().is_none();
             let (stopped, build) = if config.paused {
                 if can_be_mirror {
-                    home.expect(partition, Offset::MAX);
+                    let end = log.end(partition, Duration::from_secs(30)).await?;
+                    if fold.next < end {
+                        home.expect(partition, end);
+                    }
                 }
                 (None, None)
             } else {

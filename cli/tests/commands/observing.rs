@@ -91,7 +91,8 @@ fn readiness_distinguishes_catching_up_from_stopped() {
     let server = Server::start(&data, &[]);
     server.publish_applied("r", &[("s", STARTED)]);
     server.ask(&["effects", "--consistency", "latest"]).is(0);
-    assert_eq!(ready(&server), (200, json!({ "ready": true, "state": "ready", "stopped": [], "lagging": [] })));
+    let expected = json!({ "ready": true, "state": "ready", "stopped": [], "lagging": [], "role": "home" });
+    assert_eq!(ready(&server), (200, expected));
     assert_eq!(server.signal("TERM"), 0);
     std::fs::rename(data.join("index"), folder.path().join("index")).unwrap();
     let paused = Server::start(&data, &["--paused"]);

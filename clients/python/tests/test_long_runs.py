@@ -135,8 +135,8 @@ async def test_a_call_with_a_key_is_looked_up_in_async_runs(url, long_run):
     ("requests", "key", "lookups"),
     [
         (Requests(features=False), "pay 7", 0),
-        # The server that listed the feature is gone, and an older server answers.
-        (Requests(lookups=False), "pay 7", 1),
+        # The server that listed the feature is gone, and an older server answers: with the log of the position, and without it.
+        (Requests(lookups=False), "pay 7", 2),
         # A URL has no place for it.
         (Requests(), "k" * (covered.KEY_BYTES_MAX + 1), 0),
     ],

@@ -15,16 +15,11 @@ use super::{
 use axum::{Json, extract::Query};
 use runlog_projector::index::{
     error::Error,
-    home::Role,
     projector::{Consistency, Decision},
-    store::{
-        Rows as _,
-        meta::{self, HomeRow},
-    },
 };
 use runlog_schemas::{
     answer::{Disposition, ErrorKind, HomeSet, JournalHome, Outcome, Outcomes, ProblemReason},
-    id::{LogId, OrEmpty, PartitionId, RunId},
+    id::{LogId, OrEmpty, RunId},
     record::JournalRecord,
 };
 use schemars::JsonSchema;
@@ -70,38 +65,31 @@ pub(super) async fn init(app: App, Query(query): Query<HomeQuery>, Text(body): T
     let who = attribution::who(app.caller.principal(), who);
     let until = Instant::now() + Ask { consistency: None, deadline_ms: query.deadline_ms }.deadline();
     check_named(app.projector.log().id(), &log_id)?;
-    // A home that is in the log already decides whether this is a mirror.
-    for partition in PartitionId::all(app.projector.journal().partitions) {
-        let left = until.saturating_duration_since(Instant::now());
-        app.projector.wait(partition, Consistency::Latest, left).await?;
-    }
-    app.projector.home().check_home("a home")?;
-    if app.projector.home().role() == Role::Unknown && !force {
+    let left = || until.saturating_duration_since(Instant::now());
+    let plan = app.projector.plan_home(left()).await?;
+    if plan.is_first() && !force {
         let settings = app.blocking(|app| Ok(app.projector.log().settings()?)).await?;
         // A local log has no such setting, and no mirror.
         let is_local = app.projector.log().clock_millis().is_some();
         check_timestamps(settings.create_time.or(is_local.then_some(false)), app.projector.log().topic())?;
     }
-    let epoch = app.projector.home().known().map_or(1, |home| home.epoch);
+    let epoch = plan.epoch();
     let set = |outcome: Disposition, positions| HomeSet {
         home: JournalHome { log: log_id.clone(), epoch },
         outcome: outcome.into(),
         positions,
         dry_run: query.dry_run,
     };
-    if !app.read(lacks_home).await? {
+    if plan.is_complete() {
         return Ok(Json(set(Disposition::Repeat, Vec::new())));
     }
     if query.dry_run {
         return Ok(Json(set(Disposition::Applied, Vec::new())));
     }
     app.audit(Action::Home, None, json!({ "log": log_id, "force": force, "who": who, "why": why })).await?;
-    let left = until.saturating_duration_since(Instant::now());
     let by_caller = |record: &mut JournalRecord| sign(&app.projector, &app.caller, record);
-    let positions = app.projector.init_home(Decision { who, why }, &by_caller, left).await?;
-    // Another operator may have been faster.
-    let outcome = if positions.is_empty() { Disposition::Repeat } else { Disposition::Applied };
-    Ok(Json(set(outcome, positions)))
+    let positions = app.projector.init_home(plan, Decision { who, why }, &by_caller, left()).await?;
+    Ok(Json(set(Disposition::Applied, positions)))
 }
 
 /// Refuses another log than the server's own.
@@ -189,18 +177,6 @@ async fn is_needed(app: &App, run_id: Option<&RunId>, deadline: Duration) -> Res
         Err(error) if error.reason() == Some(ProblemReason::Doubt) => Ok(true),
         Err(error) => Err(error),
     }
-}
-
-/// Whether a partition lacks a record of the home in force. Blocking.
-fn lacks_home(app: &App) -> Result<bool, Error> {
-    let epoch = app.projector.home().known().map_or(1, |home| home.epoch);
-    for partition in PartitionId::all(app.projector.journal().partitions) {
-        let row: Option<HomeRow> = app.projector.store(partition).get(&meta::home())?;
-        if row.is_none_or(|row| row.epoch < epoch) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 #[cfg(test)]

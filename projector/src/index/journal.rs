@@ -17,7 +17,7 @@ use super::{
     store::meta::{HomeRow, Journal},
     stored_journal::stored_journal,
 };
-use runlog_log::{Bounds, Delivery, Log, LogId, Offset, PartitionId};
+use runlog_log::{Bounds, Delivery, Entry, Log, LogId, Offset, PartitionId};
 use runlog_schemas::{
     answer::ErrorKind,
     codec::{self, Unreadable},
@@ -70,7 +70,8 @@ pub async fn open(log: &Arc<dyn Log>, config: &Config) -> Result<Opened, Error> 
         }
         check_no_copy(log).await?;
         let home = log.id().map(first_home);
-        append_genesis(log, PartitionId::ZERO, (&(config.ids)(), live), home, config).await?;
+        let journal = Journal { journal_id: (config.ids)(), partitions: live };
+        append_genesis(log, PartitionId::ZERO, &journal, home, config).await?;
         config.failpoints.reach(failpoint::GENESIS_APPENDED);
     } else if is_empty(bounds) {
         of_index = journal_of_index(config).await?;
@@ -107,11 +108,10 @@ pub async fn complete(log: &Arc<dyn Log>, opened: &Opened, home: &HomeState, con
     if !opened.has_genesis || !matches!(home.role(), Role::Unknown | Role::Home) {
         return Ok(());
     }
-    let Journal { journal_id, partitions } = &opened.journal;
-    for partition in PartitionId::all(*partitions).skip(1) {
+    for partition in PartitionId::all(opened.journal.partitions).skip(1) {
         if log.bounds(partition, DEADLINE).await?.end == Offset::ZERO {
             let home = home.known().and_then(|row| row.home());
-            append_genesis(log, partition, (journal_id, *partitions), home, config).await?;
+            append_genesis(log, partition, &opened.journal, home, config).await?;
         }
     }
     Ok(())
@@ -172,17 +172,32 @@ async fn await_genesis(log: &Arc<dyn Log>) -> Result<Bounds, Error> {
 async fn append_genesis(
     log: &Arc<dyn Log>,
     partition: PartitionId,
-    (journal_id, partitions): (&str, u32),
+    journal: &Journal,
     home: Option<Home>,
     config: &Config,
 ) -> Result<(), Error> {
-    let payload = Payload::Genesis(Genesis { journal_id: journal_id.into(), partitions });
-    let mut record = JournalRecord::of_partition(RecordId::new(format!("genesis:{journal_id}"))?, "runlog", payload);
-    record.place.timestamp_millis = (config.clock)();
-    let mut entry = entry(&record, &*config.schemas)?;
-    entry.headers.extend(home.map(|home| home::header(&Carried::Home(home))));
+    let record_id = RecordId::new(format!("genesis:{}", journal.journal_id))?;
+    let entry = genesis_entry(config, journal, record_id, home.map(Carried::Home).as_ref(), &|_| {})?;
     log.append(partition, vec![entry]).await?;
     Ok(())
+}
+
+/// A genesis record of the journal, with a header if it carries something. `sign` sets its principal and the proof of it.
+pub(super) fn genesis_entry(
+    config: &Config,
+    journal: &Journal,
+    record_id: RecordId,
+    carried: Option<&Carried>,
+    sign: &(dyn Fn(&mut JournalRecord) + Send + Sync),
+) -> Result<Entry, Error> {
+    let Journal { journal_id, partitions } = journal.clone();
+    let payload = Payload::Genesis(Genesis { journal_id, partitions });
+    let mut record = JournalRecord::of_partition(record_id, "runlog", payload);
+    record.place.timestamp_millis = (config.clock)();
+    sign(&mut record);
+    let mut entry = entry(&record, &*config.schemas)?;
+    entry.headers.extend(carried.map(home::header));
+    Ok(entry)
 }
 
 /// The journal that an index in the data folder was built from.

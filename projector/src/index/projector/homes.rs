@@ -5,14 +5,14 @@
 use super::Projector;
 use crate::index::{
     error::Error,
-    home::{self, Accept, Carried, Home},
+    home::{Accept, Carried, Home},
+    journal::genesis_entry,
     store::{Rows, meta},
 };
 use runlog_log::{Entry, LogId};
 use runlog_schemas::{
     answer::{ErrorKind, Position},
     id::{Offset, PartitionId, RecordId, RunId},
-    payload::{Genesis, Payload},
     record::JournalRecord,
 };
 use std::time::Duration;
@@ -30,31 +30,72 @@ pub struct Decision {
 /// Sets the principal of a record and the proof of it.
 pub type Sign<'a> = &'a (dyn Fn(&mut JournalRecord) + Send + Sync);
 
+/// What [`Projector::init_home`] has to append.
+#[derive(Clone, Debug)]
+pub struct HomePlan {
+    /// The home of the journal, if it has one: this log.
+    known: Option<Home>,
+    /// The partitions without its record.
+    lacking: Vec<PartitionId>,
+}
+
+impl HomePlan {
+    /// Whether the journal has no home.
+    pub fn is_first(&self) -> bool {
+        self.known.is_none()
+    }
+
+    /// The number of the home within the journal.
+    pub fn epoch(&self) -> u32 {
+        self.known.as_ref().map_or(1, |home| home.epoch)
+    }
+
+    /// Whether every partition has the record of the home.
+    pub fn is_complete(&self) -> bool {
+        self.lacking.is_empty()
+    }
+}
+
 impl Projector {
+    /// Finds out what a first home needs, from all records of the log: one of them may name a home.
+    ///
+    /// Errors: as [`Projector::wait`] at `latest`.
+    pub async fn plan_home(&self, deadline: Duration) -> Result<HomePlan, Error> {
+        let until = Instant::now() + deadline;
+        for partition in PartitionId::all(self.journal().partitions) {
+            self.wait(partition, super::Consistency::Latest, left(until)).await?;
+        }
+        self.home().check_home("a home")?;
+        let known = self.home().known().and_then(|row| row.home());
+        let lacking = self.lacking_home(known.as_ref().map_or(1, |home| home.epoch))?;
+        Ok(HomePlan { known, lacking })
+    }
+
     /// Makes the log the home of a journal without a home. Partition 0 decides; the other partitions follow. If the log is the home
     /// already, completes the partitions that lack the record. Returns the positions of the new records, which are applied.
     ///
     /// Errors: `Invalid` if the log has no id; as [`Projector::wait`] on a mirror. After another error, some partitions may have the
-    /// record; repeat the call.
+    /// record; repeat both calls.
     pub async fn init_home(
         &self,
+        plan: HomePlan,
         decision: Decision,
         sign: Sign<'_>,
         deadline: Duration,
     ) -> Result<Vec<Position>, Error> {
         let until = Instant::now() + deadline;
-        let own = self.own_log()?;
-        // A home may be in records that are not applied yet.
-        for partition in PartitionId::all(self.journal().partitions) {
-            self.wait(partition, super::Consistency::Latest, left(until)).await?;
-        }
-        self.home().check_home("the initialisation of a home")?;
         let Decision { who, why } = decision;
-        let home = match self.home().known().and_then(|row| row.home()) {
+        let home = match plan.known {
             Some(known) => known,
-            None => Home { epoch: 1, log: own, from: None, who, why },
+            None => Home { epoch: 1, log: self.own_log()?, from: None, who, why },
         };
-        self.complete_home(&home, sign, until).await
+        let mut positions = Vec::new();
+        for partition in plan.lacking {
+            let entry = self.carrier(&Carried::Home(home.clone()), sign)?;
+            let offset = self.appended(self.shared.log.append(partition, vec![entry]).await, positions.is_empty())?;
+            positions.push(self.applied_at(partition, offset, until).await?);
+        }
+        Ok(positions)
     }
 
     /// Records that an operator has checked a run, or all runs that are unknown here, after a takeover. Returns the positions of the
@@ -111,18 +152,15 @@ impl Projector {
         })
     }
 
-    /// Appends the home to the partitions that lack it, partition 0 first, and waits until each has applied it.
-    async fn complete_home(&self, home: &Home, sign: Sign<'_>, until: Instant) -> Result<Vec<Position>, Error> {
-        let mut positions = Vec::new();
+    /// The partitions that have not applied the home of this epoch.
+    fn lacking_home(&self, epoch: u32) -> Result<Vec<PartitionId>, Error> {
+        let mut lacking = Vec::new();
         for partition in PartitionId::all(self.journal().partitions) {
-            if self.lacks_home(partition, home.epoch)? {
-                let entry = self.carrier(&Carried::Home(home.clone()), sign)?;
-                let offset =
-                    self.appended(self.shared.log.append(partition, vec![entry]).await, positions.is_empty())?;
-                positions.push(self.applied_at(partition, offset, until).await?);
+            if self.lacks_home(partition, epoch)? {
+                lacking.push(partition);
             }
         }
-        Ok(positions)
+        Ok(lacking)
     }
 
     /// Whether a partition has not applied the home of this epoch.
@@ -133,15 +171,8 @@ impl Projector {
 
     /// A genesis record of the journal with a header.
     fn carrier(&self, carried: &Carried, sign: Sign<'_>) -> Result<Entry, Error> {
-        let meta::Journal { journal_id, partitions } = self.journal().clone();
         let record_id = RecordId::new(format!("home:{}", (self.config().ids)()))?;
-        let mut record =
-            JournalRecord::of_partition(record_id, "runlog", Payload::Genesis(Genesis { journal_id, partitions }));
-        record.place.timestamp_millis = (self.config().clock)();
-        sign(&mut record);
-        let mut entry = self.entry(&record)?;
-        entry.headers.push(home::header(carried));
-        Ok(entry)
+        genesis_entry(self.config(), self.journal(), record_id, Some(carried), sign)
     }
 
     /// The offset of an append of one record. `is_first` if no append precedes it in the same call.

@@ -11,10 +11,7 @@
 use super::{error::Error, store::meta::HomeRow};
 use runlog_schemas::id::{LogId, Offset, PartitionId, RunId};
 use serde::{Deserialize, Serialize};
-use std::sync::{
-    Arc, PoisonError, RwLock,
-    atomic::{AtomicBool, AtomicU8, Ordering},
-};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 mod unread;
 
@@ -150,7 +147,6 @@ impl HomeRow {
 
 /// The role of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
 pub enum Role {
     /// The journal has no home.
     Unknown,
@@ -171,11 +167,6 @@ impl Role {
             Some(_) => Self::Mirror,
         }
     }
-
-    fn load(role: &AtomicU8) -> Self {
-        let roles = [Self::Unknown, Self::Home, Self::Mirror, Self::Contested];
-        roles[usize::from(role.load(Ordering::Acquire))]
-    }
 }
 
 /// The home of a server's journal, as far as its partitions know it, and the id of the server's own log.
@@ -183,24 +174,18 @@ impl Role {
 pub struct HomeState {
     own: Option<LogId>,
     known: RwLock<Option<HomeRow>>,
-    /// The role, for calls that need no lock.
-    role: AtomicU8,
-    /// Whether the home is the journal's first one, or there is none.
-    is_first: AtomicBool,
     unread: Unread,
 }
 
 impl HomeState {
     /// The state of a server with this log and this home, if they are known.
     pub fn new(own: Option<LogId>, known: Option<HomeRow>) -> Arc<Self> {
-        let role = AtomicU8::new(Role::new(own.as_ref(), known.as_ref()) as u8);
-        let is_first = AtomicBool::new(known.as_ref().is_none_or(|row| row.epoch <= 1));
-        Arc::new(Self { own, known: RwLock::new(known), role, is_first, unread: Unread::default() })
+        Arc::new(Self { own, known: RwLock::new(known), unread: Unread::default() })
     }
 
     /// The role of the server.
     pub fn role(&self) -> Role {
-        Role::load(&self.role)
+        Role::new(self.own.as_ref(), self.row().as_ref())
     }
 
     /// Whether the log can be a mirror although the server knows no home: records that were in the log at the start are not applied
@@ -221,15 +206,16 @@ impl HomeState {
 
     /// The home in force.
     pub fn known(&self) -> Option<HomeRow> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.row().clone()
+    }
+
+    fn row(&self) -> RwLockReadGuard<'_, Option<HomeRow>> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The home in force, if it took over from a lost one.
     pub fn takeover(&self) -> Option<HomeRow> {
-        if self.is_first.load(Ordering::Acquire) {
-            return None;
-        }
-        self.known()
+        self.row().as_ref().filter(|row| row.epoch > 1).cloned()
     }
 
     /// The id of the server's own log.
@@ -247,8 +233,6 @@ impl HomeState {
             Some(known) => with_rival(known, row.epoch, &row.log).or_else(|| with_rival(known, row.epoch, &row.rival)),
         };
         if let Some(row) = new_row {
-            self.role.store(Role::new(self.own.as_ref(), Some(&row)) as u8, Ordering::Release);
-            self.is_first.store(row.epoch <= 1, Ordering::Release);
             *known = Some(row);
         }
     }

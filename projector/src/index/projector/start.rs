@@ -66,23 +66,16 @@ impl Projector {
                 .with_home(home.clone());
             // Another machine's log can be a mirror.
             let can_be_mirror = log.clock_millis().is_none();
+            let bounds = log.bounds(partition, Duration::from_secs(30)).await?;
             let (stopped, build) = if config.paused {
-                if can_be_mirror {
-                    let end = log.end(partition, Duration::from_secs(30)).await?;
-                    if fold.next < end {
-                        home.expect(partition, end);
-                    }
-                }
                 (None, None)
             } else {
-                let bounds = log.bounds(partition, Duration::from_secs(30)).await?;
                 log_starts.push((partition, bounds.start));
-                let begins = begins(&log, &fold, bounds, &config).await?;
-                if begins.0.is_none() && fold.next < bounds.end && can_be_mirror {
-                    home.expect(partition, bounds.end);
-                }
-                begins
+                begins(&log, &fold, bounds, &config).await?
             };
+            if stopped.is_none() && fold.next < bounds.end && can_be_mirror {
+                home.expect(partition, bounds.end);
+            }
             let progress = Progress { applied: fold.next, stopped: stopped.clone() };
             let older = store.get(&meta::older())?;
             partitions.push(shared::Start { store, progress, older });

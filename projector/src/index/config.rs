@@ -11,7 +11,7 @@ use runlog_schemas::{
     codec::{NoRegistry, Schemas},
     schema::{BASIS_SINCE, WRITTEN_BY_DEFAULT},
 };
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 /// Milliseconds since the Unix epoch.
 pub type Clock = fn() -> u64;
@@ -71,10 +71,17 @@ pub struct Config {
     pub flush: flush::Limits,
     /// Maximum number of appends in progress; further appends are refused as `Overloaded`. Default [`APPENDS_MAX`].
     pub appends_max: usize,
+    /// How long no record may arrive before a takeover ([`Projector::take_home`]). Default [`TAKEOVER_QUIET`].
+    ///
+    /// [`Projector::take_home`]: crate::index::projector::Projector::take_home
+    pub takeover_quiet: Duration,
 }
 
 /// Default of [`Config::appends_max`].
 pub const APPENDS_MAX: usize = 512;
+
+/// Default of [`Config::takeover_quiet`].
+pub const TAKEOVER_QUIET: Duration = Duration::from_secs(5);
 
 /// Default of [`Config::memory_bytes`].
 pub const MEMORY_BYTES: usize = 128 << 20;
@@ -105,6 +112,7 @@ impl Config {
             executor,
             bulk: BulkLimits::default(),
             flush: flush::Limits::default(),
+            takeover_quiet: TAKEOVER_QUIET,
             appends_max: APPENDS_MAX,
         }
     }

@@ -36,6 +36,9 @@ pub const CREATION_TOPIC_NOTED: &str = "creation_topic_noted";
 /// Partition 0 has a genesis that this process wrote; the other partitions are still empty.
 pub const GENESIS_APPENDED: &str = "genesis_appended";
 
+/// A partition has the record of a takeover; the partitions after it may lack it.
+pub const HOME_APPENDED: &str = "home_appended";
+
 /// The points of a journal's creation in Kafka, in order.
 pub const CREATION: [&str; 4] = [CREATION_NOTED, CREATION_TOPIC_MADE, CREATION_TOPIC_NOTED, GENESIS_APPENDED];
 

@@ -31,7 +31,7 @@ use tokio::time::Instant;
 mod homes;
 mod start;
 
-pub use homes::{Decision, HomePlan, Sign};
+pub use homes::{Decision, HomePlan, Sign, Taken};
 
 /// How long [`Projector::end`] waits for the flush of all rows.
 const END_FLUSH_WAIT: Duration = Duration::from_secs(5);

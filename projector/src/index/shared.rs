@@ -35,6 +35,8 @@ pub struct Progress {
 #[derive(Debug)]
 pub struct Shared {
     pub(crate) log: Arc<dyn Log>,
+    /// The same log without the guard, for the takeover of a mirror.
+    pub(crate) unguarded: Arc<dyn Log>,
     pub(crate) journal: meta::Journal,
     pub(crate) home: Arc<HomeState>,
     pub(crate) budget: Budget,
@@ -63,6 +65,17 @@ struct Partition {
     older: Mutex<Option<Offset>>,
 }
 
+/// The log of a projector, and the home of its journal.
+#[derive(Debug)]
+pub struct Logs {
+    /// The log, which appends only at the home.
+    pub log: Arc<dyn Log>,
+    /// The same log without that guard.
+    pub unguarded: Arc<dyn Log>,
+    /// The home.
+    pub home: Arc<HomeState>,
+}
+
 /// A partition at the start.
 #[derive(Debug)]
 pub struct Start {
@@ -78,7 +91,7 @@ impl Shared {
     /// The partitions in order.
     pub(crate) fn new(
         config: Config,
-        (log, home): (Arc<dyn Log>, Arc<HomeState>),
+        Logs { log, unguarded, home }: Logs,
         journal: meta::Journal,
         budget: Budget,
         partitions: Vec<Start>,
@@ -95,7 +108,21 @@ impl Shared {
         let builds_max = std::thread::available_parallelism().map_or(1, usize::from).min(partitions.len()).max(1);
         let builds = Semaphore::new(builds_max);
         let flushes = Flushes::new(config.flush, budget.memtables_max(), partitions.len());
-        Self { log, journal, home, budget, flushes, ending, config, builds, builds_max, followers, reads, partitions }
+        Self {
+            log,
+            unguarded,
+            journal,
+            home,
+            budget,
+            flushes,
+            ending,
+            config,
+            builds,
+            builds_max,
+            followers,
+            reads,
+            partitions,
+        }
     }
 
     /// Runs a read that may block a thread, as soon as there is a permit.

@@ -149,8 +149,8 @@ impl<S: Commit> Fold<S> {
         Step::Applied
     }
 
-    /// Finds the first skip in a batch that voids the record at `stopped`. Notes the homes in the batch, for the batches after it: a
-    /// skip of another log does not count.
+    /// Finds the first skip in a batch that voids the record at `stopped`. Learns the homes in the batch, and notes them for the
+    /// batches after it: a skip of another log does not count.
     ///
     /// Errors: `Unresolved` if a record before it has an unresolved schema: that record may be the first skip.
     pub fn skip_for(&mut self, stopped: Offset, batch: &[Delivery]) -> Result<Option<meta::SkipRow>, Unreadable> {
@@ -175,6 +175,8 @@ impl<S: Commit> Fold<S> {
                 && let Some(carrier) = Carrier::read(&record, delivery, &self.journal)
                 && let Effect::Home(row) = carrier.effect(&self.journal, home)
             {
+                // The skip that ends this stop may be possible at this home only.
+                self.home.learn(&row);
                 self.later_homes.insert(delivery.offset, row);
             }
         }

@@ -1,13 +1,17 @@
-//! Decisions about the journal's home: the first home of an older journal, and the accepts after a takeover.
+//! Decisions about the journal's home: the first home of an older journal, the takeover by a mirror, and the accepts after it.
 //!
 //! Each is a genesis record of the journal with a header ([`home`](crate::index::home)), which older servers ignore.
 
 use super::Projector;
 use crate::index::{
     error::Error,
-    home::{Accept, Carried, Home},
+    failpoint,
+    home::{self, Accept, Carried, Home},
     journal::genesis_entry,
-    store::{Rows, meta},
+    store::{
+        Rows,
+        meta::{self, HomeRow},
+    },
 };
 use runlog_log::{Entry, LogId};
 use runlog_schemas::{
@@ -17,6 +21,9 @@ use runlog_schemas::{
 };
 use std::time::Duration;
 use tokio::time::Instant;
+
+/// How long a takeover waits for an answer of the log, and before it reports again which partition it waits for.
+const LOG_WAIT: Duration = Duration::from_secs(30);
 
 /// The author of a decision and the reason.
 #[derive(Clone, Debug)]
@@ -54,6 +61,15 @@ impl HomePlan {
     pub fn is_complete(&self) -> bool {
         self.lacking.is_empty()
     }
+}
+
+/// The result of [`Projector::take_home`]: the positions of the records that it appended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// This log became the home.
+    Now(Vec<Position>),
+    /// This log had taken over before. The records completed partitions that lacked one.
+    Before(Vec<Position>),
 }
 
 impl Projector {
@@ -142,6 +158,111 @@ impl Projector {
         Ok(positions)
     }
 
+    /// Makes this mirror the home of the journal, because its home `from` is lost. Every run that was open then, or is unknown here, is
+    /// in doubt from then on ([`Projector::check_doubt`]).
+    ///
+    /// Waits without a deadline until every partition has applied the log's end or is stopped, and no record has arrived for
+    /// [`Config::takeover_quiet`](crate::index::config::Config::takeover_quiet).
+    /// Appends the record to partition 0 first. After a crash or an error, repeat the call: it completes the other partitions. Until
+    /// then, every open run of a partition without the record is in doubt. A stopped partition cannot apply the record and gets it
+    /// again with each call; only the first one counts.
+    ///
+    /// Errors: `Invalid` if the journal's home is not `from`, or this log has no id; `Unavailable` if records arrive.
+    pub async fn take_home(&self, from: &LogId, decision: Decision) -> Result<Taken, Error> {
+        let own = self.own_log()?;
+        if self.paused() {
+            return Err(Error::new(ErrorKind::Invalid, "a paused server reads no records, so it cannot take over"));
+        }
+        let ends = self.reach_ends().await?;
+        if let Some(home) = self.home_from(&own, from) {
+            return Ok(Taken::Before(self.append_home(&home).await?));
+        }
+        self.check_lost(&own, from)?;
+        tokio::time::sleep(self.config().takeover_quiet).await;
+        let ends_now = self.reach_ends().await?;
+        // Another server of this log may have been faster.
+        if let Some(home) = self.home_from(&own, from) {
+            return Ok(Taken::Before(self.append_home(&home).await?));
+        }
+        for (partition, (before, now)) in PartitionId::all(u32::MAX).zip(ends.into_iter().zip(ends_now)) {
+            if before != now {
+                let message = format!(
+                    "records still arrive in partition {partition}, at offset {before}: the home {from} is alive, or MirrorMaker is \
+                     not stopped; nothing was changed"
+                );
+                return Err(Error::new(ErrorKind::Unavailable, message).in_partition(partition));
+            }
+        }
+        let epoch = self.home().known().map_or(1, |known| known.epoch).saturating_add(1);
+        let Decision { who, why } = decision;
+        let home = Home { epoch, log: own, from: Some(from.clone()), who, why };
+        Ok(Taken::Now(self.append_home(&home).await?))
+    }
+
+    /// The home in force, if it is the log `own` and took over from the log `from`.
+    fn home_from(&self, own: &LogId, from: &LogId) -> Option<Home> {
+        let known = self.home().known().filter(|known| known.rival.is_empty())?;
+        known.home().filter(|home| home.log == *own && home.from.as_ref() == Some(from))
+    }
+
+    /// Refuses to take over from another log than the journal's home. A journal without a home does not name the log that was lost.
+    fn check_lost(&self, own: &LogId, from: &LogId) -> Result<(), Error> {
+        let journal_id = &self.journal().journal_id;
+        let message = match self.home().known() {
+            _ if own == from => format!("log {from} is this server's own log, so it is not lost"),
+            Some(home) if home.log == own.as_str() && home.rival.is_empty() => {
+                let took_over =
+                    if home.from.is_empty() { String::new() } else { format!(", and took over from {}", home.from) };
+                format!("this log, {own}, is the home of journal {journal_id}{took_over}; remove --take-home")
+            }
+            Some(home) if [home.log.as_str(), home.rival.as_str()].contains(&from.as_str()) => return Ok(()),
+            Some(home) if home.rival.is_empty() => {
+                format!("the home of journal {journal_id} is {}, not {from}", home.log)
+            }
+            Some(HomeRow { log, rival, .. }) => {
+                format!("journal {journal_id} has homes of two logs, {log} and {rival}; name the one that is lost")
+            }
+            None => return Ok(()),
+        };
+        Err(Error::new(ErrorKind::Invalid, message))
+    }
+
+    /// Waits until each partition has applied the log's end or is stopped. Returns the ends.
+    async fn reach_ends(&self) -> Result<Vec<Offset>, Error> {
+        let mut ends = Vec::new();
+        for partition in PartitionId::all(self.journal().partitions) {
+            let end = self.bounds(partition, LOG_WAIT).await?.end;
+            let reached = |progress: &super::Progress| progress.applied >= end || progress.stopped.is_some();
+            while tokio::time::timeout(LOG_WAIT, self.wait_until(partition, reached)).await.is_err() {
+                let applied = self.progress(partition).applied;
+                tracing::warn!(%partition, %applied, %end, "the takeover waits for a partition to apply the whole log");
+            }
+            ends.push(end);
+        }
+        Ok(ends)
+    }
+
+    /// Appends the home of this log to the partitions that lack it, partition 0 first, beside the guard, which refuses the appends of a
+    /// mirror. Learns the home from the first acknowledgement, because a stopped partition cannot apply it. Then waits until the
+    /// running partitions have applied it.
+    async fn append_home(&self, home: &Home) -> Result<Vec<Position>, Error> {
+        let mut positions: Vec<Position> = Vec::new();
+        for partition in self.lacking_home(home.epoch)? {
+            let entry = self.carrier(&Carried::Home(home.clone()), &|_| {})?;
+            let appended = self.shared.unguarded.append(partition, vec![entry]).await;
+            let offset = self.appended(appended, positions.is_empty())?;
+            positions.push(self.position(partition, offset, 0));
+            if let Some(row) = home::advance(self.home().known().as_ref(), home, offset, self.log_now()) {
+                self.home().learn(&row);
+            }
+            self.config().failpoints.reach(failpoint::HOME_APPENDED);
+        }
+        for at in &positions {
+            self.wait_until(at.partition, |progress| progress.applied > at.offset || progress.stopped.is_some()).await;
+        }
+        Ok(positions)
+    }
+
     /// The id of the log.
     fn own_log(&self) -> Result<LogId, Error> {
         self.home().own().cloned().ok_or_else(|| {
@@ -165,7 +286,7 @@ impl Projector {
 
     /// Whether a partition has not applied the home of this epoch.
     fn lacks_home(&self, partition: PartitionId, epoch: u32) -> Result<bool, Error> {
-        let row: Option<meta::HomeRow> = self.store(partition).get(&meta::home())?;
+        let row: Option<HomeRow> = self.store(partition).get(&meta::home())?;
         Ok(row.is_none_or(|row| row.epoch < epoch))
     }
 

@@ -18,7 +18,7 @@ use crate::index::{
     pipeline::{self, Pipeline},
     project::Changes,
     rebuild::{self, LiveStore},
-    shared::{self, Progress, Shared},
+    shared::{self, Logs, Progress, Shared},
     store::{Budget, Commit, Rows, Store, meta},
 };
 use runlog_log::{Bounds, Log};
@@ -54,8 +54,8 @@ impl Projector {
         }
         journal::complete(&log, &opened, &home, &config).await?;
         let journal = opened.journal;
-        let log = committed_if_mirror(&config, log, &home).await?;
-        let log: Arc<dyn Log> = Arc::new(GuardedLog::new(log, home.clone()));
+        let unguarded = committed_if_mirror(&config, log, &home).await?;
+        let log: Arc<dyn Log> = Arc::new(GuardedLog::new(unguarded.clone(), home.clone()));
         let mut partitions = Vec::new();
         let (mut folds, mut log_starts) = (Vec::new(), Vec::new());
         for (partition, live) in live {
@@ -81,7 +81,7 @@ impl Projector {
             partitions.push(shared::Start { store, progress, older });
             folds.push(pipeline::Start { fold, stopped, build });
         }
-        let shared = Arc::new(Shared::new(config, (log, home), journal, budget, partitions));
+        let shared = Arc::new(Shared::new(config, Logs { log, unguarded, home }, journal, budget, partitions));
         log_starts
             .into_iter()
             .for_each(|(partition, start)| shared.flushes.saw_log_start(partition, start, Instant::now()));

@@ -14,6 +14,15 @@ pub trait Hooks: Debug + Send + Sync + 'static {
         log.append(partition, batch)
     }
 
+    fn reads_committed(&self) -> bool {
+        false
+    }
+
+    /// The hooks of a log that is read committed, for a log without transactions.
+    fn committed(self: &Arc<Self>) -> Option<Arc<Self>> {
+        None
+    }
+
     fn start(&self, start: Offset) -> Offset {
         start
     }
@@ -64,12 +73,15 @@ impl<H: Hooks> Log for HookedLog<H> {
     }
 
     fn reads_committed(&self) -> bool {
-        self.log.reads_committed()
+        self.log.reads_committed() || self.hooks.reads_committed()
     }
 
     fn committed(&self) -> Option<Result<Arc<dyn Log>, Error>> {
-        let log = self.log.committed()?;
-        Some(log.map(|log| Arc::new(Self { log, hooks: self.hooks.clone() }) as Arc<dyn Log>))
+        let (log, hooks) = match self.log.committed() {
+            Some(log) => (log, self.hooks.clone()),
+            None => (Ok(self.log.clone()), self.hooks.committed()?),
+        };
+        Some(log.map(|log| Arc::new(Self { log, hooks }) as Arc<dyn Log>))
     }
 
     fn settings(&self) -> Result<LogSettings, Error> {

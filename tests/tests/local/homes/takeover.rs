@@ -1,0 +1,137 @@
+//! The first home of an older journal, and the takeover by a mirror whose home is lost.
+
+use super::{skips::skip_of, *};
+use futures_util::FutureExt as _;
+use runlog_projector::index::projector::{Decision, Sign, Taken};
+use runlog_schemas::answer::Position;
+use runlog_tests::hooked_log::{Hooks, hook};
+
+async fn init(server: &Projector, sign: Sign<'_>) -> Result<Vec<Position>, Error> {
+    let plan = server.plan_home(DEADLINE).await?;
+    server.init_home(plan, decision(), sign, DEADLINE).await
+}
+
+fn decision() -> Decision {
+    Decision { who: "ann".into(), why: "checked".into() }
+}
+
+#[tokio::test]
+async fn an_older_journal_gets_its_home_once_in_every_partition() -> anyhow::Result<()> {
+    let (dir, older_dir, older, home) = (tempdir()?, tempdir()?, MemoryLog::new(PARTITIONS), log("home"));
+    serve(older_dir.path(), &older).await?;
+    mirror(&older, &home).await?;
+    let server = serve(dir.path(), &home).await?;
+    let no_id = serve(older_dir.path(), &older).await?;
+    let refused = init(&no_id, &|_| {}).await.err().context("a log without an id")?;
+    ensure!(refused.kind() == ErrorKind::Invalid, "{refused}");
+
+    let sign = |record: &mut JournalRecord| record.body.facts.principal = Some("ann".into());
+    let set = init(&server, &sign).await?;
+    ensure!(set.len() == PARTITIONS as usize && server.home().role() == Role::Home, "{set:?}");
+    let (again, grown) = (init(&server, &sign).await?, ends(&home).await?);
+    ensure!(again.is_empty() && grown == [3_u32.into(), 3_u32.into()], "{again:?} {grown:?}");
+    for partition in PartitionId::all(PARTITIONS) {
+        let row: Option<meta::HomeRow> = server.store(partition).get(&meta::home())?;
+        ensure!(row.is_some_and(|row| (row.epoch, row.log.as_str()) == (1, "memory:home")));
+    }
+    let unneeded = server.accept(None, decision(), &sign, DEADLINE).await.err().context("no home was lost")?;
+    ensure!(unneeded.kind() == ErrorKind::Invalid, "{unneeded}");
+
+    // Its mirror is one from the record on, and cannot be initialised.
+    let (copy, copy_dir) = (log("copy"), tempdir()?);
+    mirror(&home, &copy).await?;
+    let at_mirror = serve(copy_dir.path(), &copy).await?;
+    caught_up(&at_mirror).await?;
+    let before = ends(&copy).await?;
+    is_refused("a home of a mirror", init(&at_mirror, &sign).await)?;
+    is_refused("an accept at a mirror", at_mirror.accept(None, decision(), &sign, DEADLINE).await)?;
+    ensure!(ends(&copy).await? == before);
+    all_builds(&home, async |projector| caught_up(projector).await).await?;
+    Ok(())
+}
+
+fn is_doubt(server: &Projector, run: &str) -> bool {
+    let checked = server.check_doubt(id::<RunId>(run).borrow());
+    checked.is_err_and(|error| error.reason() == Some(ProblemReason::Doubt))
+}
+
+#[tokio::test]
+async fn a_mirror_takes_over_once_no_record_arrives_and_its_runs_stay_in_doubt_until_they_are_accepted()
+-> anyhow::Result<()> {
+    let (home_dir, dir, home, copy) = (tempdir()?, tempdir()?, log("home"), log("copy"));
+    serve(home_dir.path(), &home).await?;
+    fill(&home, "r").await?;
+    // Partition 0 of the mirror is stopped by a skip of the home.
+    home.append(PartitionId::ZERO, vec![skip_of(3)]).await?;
+    mirror(&home, &copy).await?;
+    let server = serve(dir.path(), &copy).await?;
+    let other = server.take_home(&log_id("other"), decision()).await.err().context("it is not the home")?;
+    ensure!(other.kind() == ErrorKind::Invalid && other.to_string().contains("memory:home"), "{other}");
+    ensure!(server.home().role() == Role::Mirror && !is_doubt(&server, "new"));
+
+    let Taken::Now(positions) = server.take_home(&log_id("home"), decision()).await? else { anyhow::bail!("taken") };
+    ensure!(positions.len() == PARTITIONS as usize && server.home().role() == Role::Home, "{positions:?}");
+    let known = server.home().known().context("a home")?;
+    ensure!((known.epoch, known.log.as_str(), known.from.as_str()) == (2, "memory:copy", "memory:home"), "{known:?}");
+    server.log().append(PartitionId::ZERO, vec![skip_of(8)]).await?;
+    server.wait_until(PartitionId::ZERO, |at| at.stopped.is_none()).await;
+    caught_up(&server).await?;
+    let after = ends(&copy).await?;
+    drop(server);
+
+    // The same flags again, after a restart, have no effect.
+    let server = serve(dir.path(), &copy).await?;
+    let Taken::Before(missing) = server.take_home(&log_id("home"), decision()).await? else { anyhow::bail!("again") };
+    ensure!(missing.is_empty() && ends(&copy).await? == after, "{missing:?}");
+    let open = run_in(1_u16, PARTITIONS, "r");
+    fill(&copy, "later").await?;
+    caught_up(&server).await?;
+    ensure!(
+        is_doubt(&server, &open)
+            && is_doubt(&server, "unknown")
+            && !is_doubt(&server, &run_in(1_u16, PARTITIONS, "later"))
+    );
+    let at = server.accept(Some(id(&open)), decision(), &|_| {}, DEADLINE).await?;
+    ensure!(at.len() == 1 && at[0].partition == server.partition_of(id::<RunId>(&open).borrow()), "{at:?}");
+    ensure!(!is_doubt(&server, &open) && is_doubt(&server, "unknown"));
+    ensure!(server.accept(None, decision(), &|_| {}, DEADLINE).await?.len() == PARTITIONS as usize);
+    ensure!(!is_doubt(&server, "unknown") && is_doubt(&server, &run_in(0_u16, PARTITIONS, "r")));
+    all_builds(&copy, async |projector| caught_up(projector).await).await?;
+    Ok(())
+}
+
+/// A copier that is not stopped: it copies the home's new records between two looks at the ends of the mirror.
+#[derive(Debug)]
+struct Copying {
+    home: MemoryLog,
+    copy: MemoryLog,
+    looks: AtomicU32,
+}
+
+impl Hooks for Copying {
+    fn end(&self, end: Offset) -> Offset {
+        // Each partition was looked at once.
+        if self.looks.fetch_add(1, Ordering::Relaxed) == PARTITIONS {
+            mirror(&self.home, &self.copy).now_or_never().unwrap().unwrap();
+            return self.copy.bounds(PartitionId::ZERO, DEADLINE).now_or_never().unwrap().unwrap().end;
+        }
+        end
+    }
+}
+
+#[tokio::test]
+async fn a_mirror_does_not_take_over_while_records_arrive() -> anyhow::Result<()> {
+    let (home_dir, dir, home, copy) = (tempdir()?, tempdir()?, log("home"), log("copy"));
+    serve(home_dir.path(), &home).await?;
+    mirror(&home, &copy).await?;
+    let copying = Arc::new(Copying { home: home.clone(), copy: copy.clone(), looks: AtomicU32::new(0) });
+    let server = serve_log(dir.path(), hook(copy.clone(), &copying)).await?;
+    caught_up(&server).await?;
+    fill(&home, "r").await?;
+    copying.looks.store(0, Ordering::Relaxed);
+    let refused = server.take_home(&log_id("home"), decision()).await.err().context("records arrived")?;
+    ensure!(refused.kind() == ErrorKind::Unavailable && refused.to_string().contains("MirrorMaker"), "{refused}");
+    ensure!(server.home().role() == Role::Mirror);
+    ensure!(deliveries(&home, PartitionId::ZERO).await?.len() == deliveries(&copy, PartitionId::ZERO).await?.len());
+    Ok(())
+}

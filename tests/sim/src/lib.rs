@@ -48,7 +48,8 @@
 //!   record shortly before it. The processes of the run may be alive.
 //! * A reader who asks for recoveries, heads, lookups, outcomes and pending effects at `latest`.
 //! * In some seeds a mirror: a copier copies the log to another log, late and with other offsets, and pauses. For a while some
-//!   requests of all clients go to the mirror's server, also before the mirror has a record.
+//!   requests of all clients go to the mirror's server, also before the mirror has a record. In half of these seeds the copier
+//!   ends early, and in the end the mirror takes over, as from a lost home.
 //! * [`FAULTS`]. In the end all faults cease, and a last process brings each run to its end.
 //! * Circumstances that take several faults at once (`plan::stories`): the end of a run is dropped or lost while a
 //!   call is in flight; a call is dropped before its effect and again within it, while a server reads from a
@@ -83,7 +84,9 @@
 //!   deadlines. Skips and lists are exempt: a server waits for the append of a skip as long as the log does, and
 //!   for each partition of a list as long as for all of them.
 //! * In the end all servers agree with the model about each run, and no partition is stopped. The mirror's server agrees too about
-//!   partitions without a skip, and no server appended a record to the mirror.
+//!   partitions without a skip, and no server appended a record to the mirror. After a takeover the mirror's server refuses to
+//!   continue each run that had not ended in the copied records, and each unknown run, until an operator accepts it
+//!   (`takeover`).
 //!
 //! # What is missing
 //!
@@ -122,13 +125,14 @@ pub mod seeds;
 mod server;
 pub mod shrink;
 mod stage;
+mod takeover;
 mod trouble;
 pub mod world;
 
 pub use stage::Counts;
 
 /// The faults, by their names in the counts. Every hundred seeds contain each of them.
-pub const FAULTS: [&str; 55] = [
+pub const FAULTS: [&str; 56] = [
     "a record of an unknown schema",
     "acknowledgement lost",
     "acknowledgement never came",
@@ -157,6 +161,7 @@ pub const FAULTS: [&str; 55] = [
     "decision without a revision",
     "decision without force",
     "disconnected in mid-request",
+    "home lost",
     "key looked up",
     "log truncated at its start",
     "pause",

@@ -42,6 +42,8 @@ pub(crate) struct Mirror {
     /// The next offset of each partition of the home.
     next: Mutex<Vec<Offset>>,
     paused: AtomicBool,
+    /// Whether the copier has ended.
+    cut_off: AtomicBool,
     /// Records that came not from the copier.
     appended: AtomicU64,
 }
@@ -67,8 +69,8 @@ impl Mirror {
         let options =
             MemoryOptions { id: LogId::memory("mirror"), partitions: PARTITIONS, clock, ..MemoryOptions::default() };
         let next = Mutex::new(vec![Offset::ZERO; PARTITIONS as usize]);
-        let (paused, appended) = (AtomicBool::default(), AtomicU64::new(0));
-        Some(Self { log: MemoryLog::with(options), next, paused, appended })
+        let (paused, cut_off, appended) = (AtomicBool::default(), AtomicBool::default(), AtomicU64::new(0));
+        Some(Self { log: MemoryLog::with(options), next, paused, cut_off, appended })
     }
 
     /// The next offset that the copier reads.
@@ -80,6 +82,24 @@ impl Mirror {
     /// Pauses the copier, or continues.
     pub(crate) fn pause(&self, paused: bool) {
         self.paused.store(paused, Ordering::Relaxed);
+    }
+
+    /// Ends the copier.
+    pub(crate) fn cut_off(&self) {
+        self.cut_off.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the copier has ended.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.cut_off.load(Ordering::Relaxed)
+    }
+
+    /// Fails the seed if the mirror has a record of its own.
+    pub(crate) fn check_appended(&self, stage: &Stage) {
+        let appended = self.appended.load(Ordering::Relaxed);
+        if appended > 0 {
+            stage.ledger().fail(format!("servers appended {appended} records to the mirror"));
+        }
     }
 
     /// A server appended records to the mirror: only a defect does that.
@@ -130,7 +150,7 @@ pub(crate) async fn copy(stage: Arc<Stage>) {
         sleep(Duration::from_millis(dice.between(10, lag))).await;
         for partition in PartitionId::all(PARTITIONS) {
             let (is_turn, max, gap) = (dice.percent(70), dice.between(1, COPIED_MAX), dice.between(1, 2));
-            if is_turn && !mirror.paused.load(Ordering::Relaxed) {
+            if is_turn && !mirror.paused.load(Ordering::Relaxed) && !mirror.is_cut_off() {
                 copied(&stage, mirror.copy(&stage.log, partition, max, gap));
             }
         }
@@ -160,10 +180,7 @@ pub(crate) async fn check(stage: &Stage, server: &Server) -> anyhow::Result<()> 
     for partition in PartitionId::all(PARTITIONS) {
         while copied(stage, mirror.copy(&stage.log, partition, u64::from(u16::MAX), 1)) {}
     }
-    let appended = mirror.appended.load(Ordering::Relaxed);
-    if appended > 0 {
-        stage.ledger().fail(format!("servers appended {appended} records to the mirror"));
-    }
+    mirror.check_appended(stage);
     for run in 0..=LETTER {
         let id = run_id(run);
         let partition = partition_of(RunId::new(id.as_str())?, PARTITIONS);
@@ -198,7 +215,7 @@ fn without_offsets(mut recovery: Value) -> Value {
     recovery
 }
 
-async fn is_stopped(server: &Server, partition: PartitionId) -> anyhow::Result<bool> {
+pub(crate) async fn is_stopped(server: &Server, partition: PartitionId) -> anyhow::Result<bool> {
     let doctor = get(server, "/v1/doctor").await?;
     let mut rows = doctor["partitions"].as_array().into_iter().flatten();
     Ok(rows.any(|row| row["partition"] == partition.get() && row["state"] == "stopped"))

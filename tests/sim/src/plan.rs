@@ -96,6 +96,8 @@ pub enum Event {
     /// Another log is a mirror of the log, with a server of its own. Its copier begins at `from`, and pauses for at most `lag`
     /// milliseconds.
     Mirror { from: u64, lag: u64 },
+    /// The copier of the mirror ends before the log does: the home is lost, and the mirror takes over.
+    HomeLost { at: u64 },
     /// So many requests in a hundred go to the mirror's server.
     AsksMirror { at: u64, ms: u64, percent: u64 },
     /// The copier of the mirror copies nothing.

@@ -117,6 +117,11 @@ impl Server {
         Ok(())
     }
 
+    /// Its projector; `None` if it is down.
+    pub(crate) fn projector(&self) -> Option<Arc<Projector>> {
+        locked(&self.running).as_ref().map(|running| running.projector.clone())
+    }
+
     /// Reads the log while there are records to read.
     async fn read(self: Arc<Self>) {
         let mut dice = Dice::new(self.stage.seed(), 50 + u64::from(self.id));

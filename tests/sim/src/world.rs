@@ -6,7 +6,7 @@ use crate::{
     ledger::{differs, run_id},
     letter::Letter,
     life::Process,
-    mirror,
+    mirror::{self, Mirror},
     network::Network,
     operator::{OPERATORS, Operator},
     plan::{Event, FAULTS_END, LETTER, Life, Plan, RUNS, SERVERS, Start, Via},
@@ -14,7 +14,7 @@ use crate::{
     reader::Reader,
     server::Server,
     stage::{Counts, Stage},
-    trouble,
+    takeover, trouble,
 };
 use anyhow::Context;
 use axum::{body::Body, http::Request};
@@ -202,8 +202,12 @@ async fn whole(plan: Plan, storage: &Storage, folder: &Path) -> anyhow::Result<C
             }
         }
     }
-    if let Some(mirror) = &mirror {
-        mirror::check(&stage, mirror).await?;
+    match &mirror {
+        Some(mirror) if stage.mirror.as_ref().is_some_and(Mirror::is_cut_off) => {
+            takeover::check(&stage, mirror).await?
+        }
+        Some(mirror) => mirror::check(&stage, mirror).await?,
+        None => {}
     }
     stage.ledger().finish();
     for server in servers.iter().chain(&mirror) {
@@ -367,6 +371,14 @@ async fn weather(
             network.ask_mirror(percent);
             wait(ms).await;
             network.ask_mirror(0);
+        }
+        Event::HomeLost { at } => {
+            // The copier may end after the last fault.
+            let stage = stage.clone();
+            tokio::spawn(async move {
+                sleep(Duration::from_millis(at)).await;
+                stage.mirror.iter().for_each(Mirror::cut_off);
+            });
         }
         Event::CopierPauses { at, ms } => {
             wait(at).await;

@@ -59,6 +59,16 @@ impl Ledger {
         of_partition.map(|(_, landed)| &landed.record.payload).any(|payload| matches!(payload, Payload::Skip(_)))
     }
 
+    /// Whether a run's records before `offset` end it.
+    pub(crate) fn has_ended_before(&self, run: u32, partition: PartitionId, offset: Offset) -> bool {
+        let run = super::run_id(run);
+        let mut before = self.records.range((partition, Offset::ZERO)..(partition, offset));
+        before.any(|(_, landed)| {
+            let ends = matches!(&landed.record.payload, Payload::RunLifecycle(end) if end.status != "started");
+            ends && landed.outcome == "applied" && landed.record.body.run_id.as_str() == run
+        })
+    }
+
     /// Whether a process of the run has claimed it and has not ended.
     pub(crate) fn has_process(&self, run: u32) -> bool {
         self.displaced.present.iter().any(|(of, _)| *of == run)

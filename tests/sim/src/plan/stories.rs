@@ -66,6 +66,9 @@ fn mirrored(dice: &mut Dice, events: &mut Vec<Event>) {
     if dice.percent(50) {
         events.push(Event::CopierPauses { at: dice.between(0, FAULTS_END), ms: dice.between(1_000, 20_000) });
     }
+    if dice.percent(50) {
+        events.push(Event::HomeLost { at: dice.between(FAULTS_END / 4, FAULTS_END * 2) });
+    }
 }
 
 fn coin(dice: &mut Dice) -> u32 {

@@ -2,6 +2,7 @@
 
 use super::{skips::skip_of, *};
 use futures_util::FutureExt as _;
+use runlog_log::Ack;
 use runlog_projector::index::projector::{Decision, Sign, Taken};
 use runlog_schemas::answer::Position;
 use runlog_tests::hooked_log::{Hooks, hook};
@@ -133,5 +134,118 @@ async fn a_mirror_does_not_take_over_while_records_arrive() -> anyhow::Result<()
     ensure!(refused.kind() == ErrorKind::Unavailable && refused.to_string().contains("MirrorMaker"), "{refused}");
     ensure!(server.home().role() == Role::Mirror);
     ensure!(deliveries(&home, PartitionId::ZERO).await?.len() == deliveries(&copy, PartitionId::ZERO).await?.len());
+    Ok(())
+}
+
+/// A log whose partition 1 refuses appends.
+#[derive(Debug)]
+struct Refusing;
+
+impl Hooks for Refusing {
+    fn append(self: &Arc<Self>, log: &Arc<dyn Log>, partition: PartitionId, batch: Vec<Entry>) -> Ack {
+        if partition == PartitionId::ZERO {
+            return log.append(partition, batch);
+        }
+        let error = runlog_log::Error::new(Kind::Fatal, log.topic(), "the test says so").in_partition(partition);
+        Box::pin(std::future::ready(Err(error)))
+    }
+}
+
+#[tokio::test]
+async fn until_an_interrupted_takeover_is_repeated_all_runs_of_a_partition_without_its_record_are_in_doubt()
+-> anyhow::Result<()> {
+    let (home_dir, dir, home, copy) = (tempdir()?, tempdir()?, log("home"), log("copy"));
+    serve(home_dir.path(), &home).await?;
+    mirror(&home, &copy).await?;
+    let server = serve_log(dir.path(), hook(copy.clone(), &Arc::new(Refusing))).await?;
+    let interrupted = server.take_home(&log_id("home"), decision()).await.err().context("partition 1 refuses")?;
+    ensure!(interrupted.to_string().contains("the test says so"), "{interrupted}");
+    drop(server);
+
+    let server = serve(dir.path(), &copy).await?;
+    fill(&copy, "later").await?;
+    caught_up(&server).await?;
+    ensure!(server.home().role() == Role::Home);
+    let [in_zero, in_one] = [0_u16, 1].map(|partition| run_in(partition, PARTITIONS, "later"));
+    ensure!(!is_doubt(&server, &in_zero) && is_doubt(&server, &in_one));
+    let early = server.accept(Some(id(&in_one)), decision(), &|_| {}, DEADLINE).await.err().context("too early")?;
+    ensure!(early.kind() == ErrorKind::Conflict && early.to_string().contains("--take-home memory:home"), "{early}");
+
+    let Taken::Before(completed) = server.take_home(&log_id("home"), decision()).await? else {
+        anyhow::bail!("it took over a second time")
+    };
+    ensure!(completed.len() == 1 && completed[0].partition == PartitionId::try_from(1_u32)?, "{completed:?}");
+    ensure!(is_doubt(&server, &in_one), "it began before the record of its partition");
+    server.accept(Some(id(&in_one)), decision(), &|_| {}, DEADLINE).await?;
+    ensure!(!is_doubt(&server, &in_one));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_whose_partitions_are_all_stopped_learns_the_takeover_from_the_records_after_the_stops()
+-> anyhow::Result<()> {
+    let (home_dir, dir, home, copy) = (tempdir()?, tempdir()?, log("home"), log("copy"));
+    serve(home_dir.path(), &home).await?;
+    fill(&home, "r").await?;
+    for partition in PartitionId::all(PARTITIONS) {
+        home.append(partition, vec![skip_of(3)]).await?;
+    }
+    mirror(&home, &copy).await?;
+    let server = serve(dir.path(), &copy).await?;
+    server.take_home(&log_id("home"), decision()).await?;
+    drop(server);
+    let server = serve(dir.path(), &copy).await?;
+    let learned = async {
+        while server.home().role() != Role::Home {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, learned).await.context("the home is not learned")?;
+    ensure!(is_doubt(&server, "unknown"));
+    for partition in PartitionId::all(PARTITIONS) {
+        let (kind, offset, _) = stopped(&server, partition).await?;
+        ensure!(kind == StopKind::ForeignSkip);
+        server.log().append(partition, vec![skip_of(u32::try_from(offset.get())?)]).await?;
+        let continues = server.wait_until(partition, |at| at.stopped.is_none());
+        let continued = tokio::time::timeout(DEADLINE, continues).await;
+        continued.with_context(|| format!("{:?}", server.progress(partition)))?;
+    }
+    caught_up(&server).await
+}
+
+#[tokio::test]
+async fn a_mirror_of_a_journal_without_a_home_takes_over_from_any_other_log() -> anyhow::Result<()> {
+    let (older_dir, dir, older, copy) = (tempdir()?, tempdir()?, MemoryLog::new(PARTITIONS), log("copy"));
+    serve(older_dir.path(), &older).await?;
+    fill(&older, "r").await?;
+    mirror(&older, &copy).await?;
+    let server = serve(dir.path(), &copy).await?;
+    caught_up(&server).await?;
+    let own = server.take_home(&log_id("copy"), decision()).await.err().context("its own log is not lost")?;
+    ensure!(own.kind() == ErrorKind::Invalid && server.home().role() == Role::Unknown, "{own}");
+    server.take_home(&log_id("older"), decision()).await?;
+    let known = server.home().known().context("a home")?;
+    ensure!((known.epoch, known.origin.as_str()) == (2, "memory:older") && server.home().role() == Role::Home);
+    ensure!(is_doubt(&server, &run_in(0_u16, PARTITIONS, "r")) && is_doubt(&server, "unknown"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn two_servers_of_one_mirror_take_over_together() -> anyhow::Result<()> {
+    let (home_dir, dirs, home, copy) = (tempdir()?, [tempdir()?, tempdir()?], log("home"), log("copy"));
+    serve(home_dir.path(), &home).await?;
+    fill(&home, "r").await?;
+    mirror(&home, &copy).await?;
+    let servers = [serve(dirs[0].path(), &copy).await?, serve(dirs[1].path(), &copy).await?];
+    let lost = log_id("home");
+    let [first, second] = servers.each_ref().map(|server| server.take_home(&lost, decision()));
+    let (first, second) = tokio::join!(first, second);
+    (first?, second?);
+    for server in &servers {
+        caught_up(server).await?;
+        let known = server.home().known().context("a home")?;
+        ensure!((known.epoch, known.rival.as_str()) == (2, "") && server.home().role() == Role::Home, "{known:?}");
+        ensure!(is_doubt(server, &run_in(0_u16, PARTITIONS, "r")));
+    }
     Ok(())
 }

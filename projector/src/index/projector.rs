@@ -3,7 +3,6 @@
 use super::{
     config::Config,
     content::Contents,
-    doubt,
     entry::entry,
     error::Error,
     executor::{Executor, NoResult},
@@ -16,8 +15,8 @@ use super::{
 };
 use runlog_log::{Bounds, Entry, Log};
 use runlog_schemas::{
-    answer::{ErrorKind, Feature, Outcome, Position, ReadBack},
-    id::{Offset, OrEmpty, PartitionId, RecordId, RunId, split_log},
+    answer::{ErrorKind, Feature, Position},
+    id::{Offset, PartitionId, RunId, split_log},
     partition::partition_of,
     record::JournalRecord,
 };
@@ -29,6 +28,7 @@ use std::{
 use tokio::time::Instant;
 
 mod homes;
+mod landed;
 mod start;
 
 pub use homes::{Decision, HomePlan, Sign, Taken};
@@ -378,98 +378,6 @@ impl Projector {
     /// Errors: `TooLarge`; `Unavailable` while the schema registry has not assigned an id to the schema.
     pub fn entry(&self, record: &JournalRecord) -> Result<Entry, Error> {
         entry(record, &*self.shared.config.schemas)
-    }
-
-    /// Returns the outcome of the record at an applied place.
-    pub fn outcome(
-        &self,
-        run_id: RunId<&str>,
-        partition: PartitionId,
-        place: (Offset, u32),
-        record_id: Option<RecordId<&str>>,
-    ) -> Result<Outcome, Error> {
-        let store = self.store(partition);
-        let at = self.place(partition);
-        query::outcome::get(&store.view(), at, run_id, place, record_id)?.ok_or_else(|| {
-            Error::new(
-                ErrorKind::NotFound,
-                format!(
-                    "no record {} of run {run_id} is at partition {partition}, offset {}",
-                    OrEmpty::from(record_id),
-                    place.0
-                ),
-            )
-            .at(&self.position(partition, place.0, place.1))
-            .about_record(record_id)
-        })
-    }
-
-    /// Returns the outcomes of the run's records at `position` and at the positions `also`, and the run's current
-    /// writer. All come from one view, which has at least this consistency and all of the positions.
-    ///
-    /// At `latest` the answer proves that the log had no claim after the record when the request arrived.
-    ///
-    /// Errors: `NotFound` if `position` has no record of the run; `Unavailable` if the log's end at `latest` is not
-    /// beyond the position; `ReconcileRequired` for a run in doubt ([`Projector::check_doubt`]).
-    pub async fn read_back(
-        &self,
-        run_id: RunId<&str>,
-        position: &Position,
-        record_id: Option<RecordId<&str>>,
-        also: &[Position],
-        consistency: Consistency,
-        deadline: Duration,
-    ) -> Result<ReadBack, Error> {
-        let partition = position.partition;
-        let last = also.iter().map(|also| also.offset).max().unwrap_or_default().max(position.offset);
-        if partition == self.partition_of(run_id) {
-            self.wait_past(partition, last, consistency, deadline).await?;
-        } else {
-            // Another partition has no record of the run: the answer is `NotFound`.
-            self.wait(partition, Consistency::AtLeast(partition, last), deadline).await?;
-        }
-        let store = self.store(partition);
-        let (view, at) = (store.view(), self.place(partition));
-        doubt::check(&view, &self.shared.home, run_id)?;
-        let place = |position: &Position| (position.offset, position.index);
-        let places: Vec<_> = also.iter().map(place).collect();
-        query::outcome::read_back(&view, at, run_id, place(position), record_id, &places)?
-            .ok_or_else(|| self.no_record_at(run_id, position, record_id))
-    }
-
-    /// Makes the error for a position that does not have this record of the run.
-    pub fn no_record_at(&self, run_id: RunId<&str>, position: &Position, record_id: Option<RecordId<&str>>) -> Error {
-        let place = format!("partition {}, offset {}", position.partition, position.offset);
-        let message = format!("no record {:?} of run {run_id} is at {place}", OrEmpty::from(record_id).as_str());
-        let error = Error::new(ErrorKind::NotFound, message);
-        error.at(&self.position(position.partition, position.offset, position.index)).about_record(record_id)
-    }
-
-    /// Returns the outcome of the first record with this id, and the run's current writer, from one view of this
-    /// consistency. Returns no outcome if no record with the id was applied or refused for its content.
-    ///
-    /// Errors: `ReconcileRequired` for a run in doubt ([`Projector::check_doubt`]).
-    pub async fn landed(
-        &self,
-        run_id: RunId<&str>,
-        record_id: RecordId<&str>,
-        consistency: Consistency,
-        deadline: Duration,
-    ) -> Result<Option<ReadBack>, Error> {
-        let partition = self.partition_of(run_id);
-        self.wait(partition, consistency, deadline).await?;
-        let store = self.store(partition);
-        let (view, at) = (store.view(), self.place(partition));
-        doubt::check(&view, &self.shared.home, run_id)?;
-        query::outcome::by_id(&view, at, run_id, record_id)
-    }
-
-    /// Fails if the run may have done more than this journal knows, because its home was lost. The answer may be out of date only
-    /// while an operator accepts the run: it then still fails.
-    ///
-    /// Errors: `ReconcileRequired` with the reason `doubt`.
-    pub fn check_doubt(&self, run_id: RunId<&str>) -> Result<(), Error> {
-        doubt::check(&self.store(self.partition_of(run_id)).view(), &self.shared.home, run_id)
     }
 
     fn stopped(&self, partition: PartitionId, stop: &Stop) -> Error {

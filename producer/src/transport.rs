@@ -323,3 +323,6 @@ pub(crate) fn run_without_records(run_id: RunId<&str>) -> Error {
     let message = format!("run {run_id} was claimed, but the index has no record of it: the index is not of this log");
     Error::new(ErrorKind::Internal, Action::Operator, message)
 }
+
+#[cfg(all(test, feature = "embedded"))]
+mod tests;

@@ -1,4 +1,7 @@
 //! Appends to a log and queries a projector inside this process.
+//!
+//! The projector makes the same checks as for a server's routes. A query reads rows only through a [`FreshRun`], so it states whether
+//! its answer continues the run or is only shown.
 
 use super::request::{AppendFailed, Appended, RecordFilter, RecoveryQuery, ToAppend, run_of, unacknowledged};
 use crate::{
@@ -6,12 +9,13 @@ use crate::{
     error::{Action, Error},
 };
 use runlog_content::Store;
-use runlog_log::Kind;
 use runlog_projector::{
-    Consistency, Projector,
+    Consistency, Contents, Projector,
     index::{
         as_of::{BYTES_MAX, Limits, RunAsOf},
-        query::{self, timeline},
+        projector::{Author, NotAppended},
+        query::{self, TopicPartition, timeline},
+        store::View,
     },
     open,
 };
@@ -63,13 +67,12 @@ impl Local {
             Ok(entry)
         };
         let entries = all.iter().map(entry).collect::<Result<_, _>>()?;
-        let partition = self.projector.partition_of(run_of(first)?);
-        let ack = self.projector.log().append(partition, entries);
-        let ack = tokio::time::timeout(self.deadline, ack).await.map_err(|_| unacknowledged(first, self.deadline))?;
-        let offsets = ack.map_err(|failed| {
-            let untouched = matches!(failed.kind(), Kind::Retry | Kind::Invalid | Kind::NotHome);
-            let failed = runlog_projector::Error::of_append(failed);
-            AppendFailed { error: error(&failed), untouched }
+        let (run_id, author) = (run_of(first)?, Author::of(all.iter().map(|one| one.record)));
+        let partition = self.projector.partition_of(run_id);
+        let ack = tokio::time::timeout(self.deadline, self.projector.append(run_id, author, entries)).await;
+        let offsets = ack.map_err(|_| unacknowledged(first, self.deadline))?.map_err(|failed| {
+            let NotAppended { error: failed, had_no_effect } = failed;
+            AppendFailed { error: error(&failed), untouched: had_no_effect }
         })?;
         let at = |offset| Appended::with_position(self.projector.position(partition, offset, 0));
         Ok(offsets.into_iter().map(at).collect())
@@ -99,38 +102,24 @@ impl Local {
         answer.await.map_err(|failed| error(&failed))
     }
 
-    async fn wait_for_latest(&self, run_id: RunId<&str>) -> Result<PartitionId, Error> {
-        self.wait_for(run_id, Consistency::Latest).await
+    /// Waits for rows by which the agent continues the run. Refuses a run in doubt.
+    async fn to_continue(&self, run_id: RunId<&str>, consistency: Consistency) -> Result<FreshRun<'_>, Error> {
+        let waited = self.projector.wait_to_continue(run_id, consistency, self.deadline).await;
+        let partition = waited.map_err(|failed| error(&failed))?;
+        Ok(FreshRun { local: self, partition, run_id: run_id.to_owned() })
     }
 
-    async fn wait_for(&self, run_id: RunId<&str>, consistency: Consistency) -> Result<PartitionId, Error> {
+    /// Waits for rows that are only shown.
+    async fn to_show(&self, run_id: RunId<&str>) -> Result<FreshRun<'_>, Error> {
         let partition = self.projector.partition_of(run_id);
-        let wait = self.projector.wait(partition, consistency, self.deadline);
-        wait.await.map_err(|failed| error(&failed))?;
-        Ok(partition)
+        let waited = self.projector.wait(partition, Consistency::Latest, self.deadline).await;
+        waited.map_err(|failed| error(&failed))?;
+        Ok(FreshRun { local: self, partition, run_id: run_id.to_owned() })
     }
 
     pub(crate) async fn run(&self, run_id: RunId<&str>) -> Result<Option<Run>, Error> {
-        let partition = self.wait_for_latest(run_id).await?;
-        let run_id = run_id.to_owned();
-        self.query(move |projector| {
-            let place = projector.place(partition);
-            query::runs::get(&projector.store(partition).view(), place, run_id.borrow(), projector.log_now())
-        })
-        .await
-    }
-
-    /// Runs a query on a thread that may block.
-    async fn query<T: Send + 'static>(
-        &self,
-        query: impl FnOnce(&Projector) -> Result<T, runlog_projector::Error> + Send + 'static,
-    ) -> Result<T, Error> {
-        let projector = self.projector.clone();
-        let answered = self.projector.executor().run(move || query(&projector)).await;
-        let answered = answered.map_err(|failed| {
-            Error::new(ErrorKind::Internal, Action::Operator, format!("a query panicked: {failed}"))
-        })?;
-        answered.map_err(|failed| error(&failed))
+        let fresh = self.to_continue(run_id, Consistency::Latest).await?;
+        fresh.query(|Rows { view, place, run_id, now, .. }| query::runs::get(view, place, run_id, now)).await
     }
 
     pub(crate) async fn recovery(
@@ -139,27 +128,26 @@ impl Local {
         query: RecoveryQuery,
         cursor: Option<&str>,
     ) -> Result<Option<Recovery>, Error> {
-        let partition = self.wait_for_latest(run_id).await?;
+        let fresh = self.to_continue(run_id, Consistency::Latest).await?;
         let cursor = query::parse_cursor(cursor).map_err(|failed| error(&failed))?;
         let RecoveryQuery { from_start, content, limit } = query;
-        let (pending, now) = (query::recovery::PENDING_MAX, Some(self.projector.log_now()));
-        let ask = query::recovery::Query { full: true, from_start, content, limit, pending, now };
-        let (run_id, wait) = (run_id.to_owned(), self.deadline);
-        self.query(move |projector| {
-            let (store, contents) = (projector.store(partition), projector.contents(wait));
-            let place = projector.place(partition);
-            let (view, run, cursor) = (store.view(), run_id.borrow(), cursor.as_deref());
-            // All pages show one state of the run. If records were applied since, later pages read the earlier state.
-            let first_page_offset =
-                cursor.map(|cursor| query::recovery::cursor_offset(&view, run, cursor)).transpose()?.flatten();
-            let Some(offset) = first_page_offset else {
-                return query::recovery::get(&view, &contents, place, run, ask, cursor);
-            };
-            let mut then = RunAsOf::new(run_id.clone(), partition, projector.journal().partitions);
-            then.fold(&view, offset, Limits { bytes: BYTES_MAX, until: None })?;
-            query::recovery::get(then.rows(), &contents, place, run, ask, cursor)
-        })
-        .await
+        let partitions = self.projector.journal().partitions;
+        fresh
+            .query(move |Rows { view, contents, place, run_id: run, now }| {
+                let (pending, now) = (query::recovery::PENDING_MAX, Some(now));
+                let ask = query::recovery::Query { full: true, from_start, content, limit, pending, now };
+                let cursor = cursor.as_deref();
+                // All pages show one state of the run. If records were applied since, later pages read the earlier state.
+                let first_page_offset =
+                    cursor.map(|cursor| query::recovery::cursor_offset(view, run, cursor)).transpose()?.flatten();
+                let Some(offset) = first_page_offset else {
+                    return query::recovery::get(view, contents, place, run, ask, cursor);
+                };
+                let mut then = RunAsOf::new(run.to_owned(), place.partition, partitions);
+                then.fold(view, offset, Limits { bytes: BYTES_MAX, until: None })?;
+                query::recovery::get(then.rows(), contents, place, run, ask, cursor)
+            })
+            .await
     }
 
     pub(crate) async fn records(
@@ -169,7 +157,7 @@ impl Local {
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<Option<Lines>, Error> {
-        let partition = self.wait_for_latest(run_id).await?;
+        let fresh = self.to_show(run_id).await?;
         let cursor = query::parse_cursor(cursor).map_err(|failed| error(&failed))?;
         if !(1..=query::LIMIT_MAX).contains(&limit) {
             let message = format!("a page has 1 to {} records, not {limit}", query::LIMIT_MAX);
@@ -183,22 +171,21 @@ impl Local {
             tag: which.tag.clone(),
             ..query::events::Filter::default()
         };
-        let (run, wait, all) = (run_id.to_owned(), self.deadline, *which == RecordFilter::default());
-        self.query(move |projector| {
-            let (store, contents) = (projector.store(partition), projector.contents(wait));
-            let place = projector.place(partition);
-            let (view, run, cursor) = (store.view(), run.borrow(), cursor.as_deref());
-            if query::runs::get(&view, place, run, projector.log_now())?.is_none() {
-                return Ok(None);
-            }
-            let show = timeline::Show::Whole.into();
-            let ask = timeline::Query { limit, show, as_of: None, order: query::Order::Asc };
-            if all {
-                return timeline::page(&view, &contents, place, run, ask, cursor).map(Some);
-            }
-            timeline::page_matching(&view, &contents, place, (run, &filter), ask, cursor).map(Some)
-        })
-        .await
+        let all = *which == RecordFilter::default();
+        fresh
+            .query(move |Rows { view, contents, place, run_id: run, now }| {
+                let cursor = cursor.as_deref();
+                if query::runs::get(view, place, run, now)?.is_none() {
+                    return Ok(None);
+                }
+                let show = timeline::Show::Whole.into();
+                let ask = timeline::Query { limit, show, as_of: None, order: query::Order::Asc };
+                if all {
+                    return timeline::page(view, contents, place, run, ask, cursor).map(Some);
+                }
+                timeline::page_matching(view, contents, place, (run, &filter), ask, cursor).map(Some)
+            })
+            .await
     }
 
     pub(crate) async fn checkpoint(
@@ -206,13 +193,10 @@ impl Local {
         run_id: RunId<&str>,
         at_or_before: Option<JournalSeq>,
     ) -> Result<Option<Checkpoint>, Error> {
-        let partition = self.wait_for_latest(run_id).await?;
-        let (run, wait) = (run_id.to_owned(), self.deadline);
-        let answer = self.query(move |projector| {
-            let (store, contents) = (projector.store(partition), projector.contents(wait));
-            let place = projector.place(partition);
-            let latest = query::checkpoint::latest(&store.view(), &contents, place, run.borrow(), at_or_before)?;
-            query::checkpoint::answer_latest(place, run.borrow(), latest)
+        let fresh = self.to_continue(run_id, Consistency::Latest).await?;
+        let answer = fresh.query(move |Rows { view, contents, place, run_id, .. }| {
+            let latest = query::checkpoint::latest(view, contents, place, run_id, at_or_before)?;
+            query::checkpoint::answer_latest(place, run_id, latest)
         });
         match answer.await {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -221,12 +205,9 @@ impl Local {
     }
 
     pub(crate) async fn call(&self, run_id: RunId<&str>, id: RecordId<&str>) -> Result<Lookup, Error> {
-        let partition = self.wait_for_latest(run_id).await?;
-        let (run, request, wait) = (run_id.to_owned(), id.to_owned(), self.deadline);
-        let answer = self.query(move |projector| {
-            let (store, contents) = (projector.store(partition), projector.contents(wait));
-            let place = projector.place(partition);
-            query::lookup::by_request(&store.view(), &contents, place, run.borrow(), request.borrow())
+        let (fresh, request) = (self.to_continue(run_id, Consistency::Latest).await?, id.to_owned());
+        let answer = fresh.query(move |Rows { view, contents, place, run_id, .. }| {
+            query::lookup::by_request(view, contents, place, run_id, request.borrow())
         });
         let none = || Error::new(ErrorKind::NotFound, Action::Operator, format!("run {run_id} has no call {id}"));
         answer.await?.ok_or_else(none)
@@ -238,13 +219,50 @@ impl Local {
         (tool, key): (&str, &str),
         at_least: &Position,
     ) -> Result<Option<Lookup>, Error> {
-        let partition = self.wait_for(run_id, Consistency::AtLeast(at_least.partition, at_least.offset)).await?;
-        let (run, wait) = (run_id.to_owned(), self.deadline);
+        let at_least = Consistency::AtLeast(at_least.partition, at_least.offset);
+        let fresh = self.to_continue(run_id, at_least).await?;
         let (tool, key) = (tool.to_owned(), key.to_owned());
-        self.query(move |projector| {
-            let (store, contents) = (projector.store(partition), projector.contents(wait));
-            query::lookup::by_key(&store.view(), &contents, projector.place(partition), run.borrow(), (&tool, &key))
-        })
-        .await
+        fresh
+            .query(move |Rows { view, contents, place, run_id, .. }| {
+                query::lookup::by_key(view, contents, place, run_id, (&tool, &key))
+            })
+            .await
+    }
+}
+
+/// A run whose partition is as fresh as a query needs.
+struct FreshRun<'a> {
+    local: &'a Local,
+    partition: PartitionId,
+    run_id: RunId,
+}
+
+/// The inputs of a query.
+struct Rows<'a> {
+    view: &'a View<'a>,
+    contents: &'a Contents,
+    place: TopicPartition<'a>,
+    run_id: RunId<&'a str>,
+    /// The log's time, milliseconds since the Unix epoch.
+    now: i64,
+}
+
+impl FreshRun<'_> {
+    /// Runs a query on a thread that may block.
+    async fn query<T: Send + 'static>(
+        self,
+        query: impl FnOnce(Rows<'_>) -> Result<T, runlog_projector::Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let Self { local: Local { projector, deadline }, partition, run_id } = self;
+        let (reader, wait) = (projector.clone(), *deadline);
+        let answered = projector.executor().run(move || {
+            let (store, contents) = (reader.store(partition), reader.contents(wait));
+            let (view, place, now) = (store.view(), reader.place(partition), reader.log_now());
+            query(Rows { view: &view, contents: &contents, place, run_id: run_id.borrow(), now })
+        });
+        let answered = answered.await.map_err(|failed| {
+            Error::new(ErrorKind::Internal, Action::Operator, format!("a query panicked: {failed}"))
+        })?;
+        answered.map_err(|failed| error(&failed))
     }
 }

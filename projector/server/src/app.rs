@@ -78,6 +78,18 @@ impl App {
         Ok(partition)
     }
 
+    /// Waits as [`Self::wait_for_run`] does, for an answer by which an agent continues the run.
+    ///
+    /// Errors: `ReconcileRequired` for a run that a lost home may have continued.
+    pub(super) async fn wait_to_continue(&self, run_id: RunId<&str>, ask: &Ask) -> Result<PartitionId, Error> {
+        // To other callers the run is absent.
+        if !self.caller.sees(run_id) {
+            return self.wait_for_run(run_id, ask).await;
+        }
+        let consistency = ask.consistency(Consistency::Latest)?;
+        self.projector.wait_to_continue(run_id, consistency, ask.deadline()).await
+    }
+
     /// The credentials and certificates that may expire.
     pub(super) fn watched(&self) -> Watched {
         let (authentication, tls) = (self.options.authentication.clone(), self.options.tls.clone());

@@ -84,8 +84,7 @@ pub(super) async fn append(
     app.audit_content(body.from.borrow()).await?;
     let until = Instant::now() + patience.deadline();
     let ask = Ask { consistency: None, deadline_ms: patience.deadline_ms };
-    let partition = app.wait_for_run(body.from.borrow(), &ask).await?;
-    app.check_doubt(body.from.borrow()).await?;
+    let partition = app.wait_to_continue(body.from.borrow(), &ask).await?;
     let from = body.from.clone();
     let (plan, as_of) = app.read(move |app| plan_copy(app, from.borrow(), partition)).await?;
     let copying = Arc::new(Copying { target, body, partition, plan, until });

@@ -41,8 +41,7 @@ pub(super) fn no_run(run_id: RunId<&str>) -> Error {
 }
 
 pub(super) async fn get(app: App, Path(run_id): Path<RunId>, Query(ask): Query<Ask>) -> Result<Json<Run>, Refusal> {
-    let partition = app.wait_for_run(run_id.borrow(), &ask).await?;
-    app.check_doubt(run_id.borrow()).await?;
+    let partition = app.wait_to_continue(run_id.borrow(), &ask).await?;
     let store = app.projector.store(partition);
     let run = query::runs::get(
         &app.rows(&store, run_id.borrow()),

@@ -24,9 +24,32 @@ use super::{
 use runlog_schemas::{
     id::{Offset, RunId},
     judge::RunStatus,
+    record::{JournalRecord, RecordKind},
     subject::Subject,
 };
 use std::ops::ControlFlow;
+
+/// The author of records of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Author {
+    /// A process that continues the run. It may not append to a run in doubt.
+    Writer,
+    /// An operator, who decides about the run's effects. A run in doubt may need that.
+    Operator,
+}
+
+impl Author {
+    /// The author of records that are appended together: an operator only if each record is an operator's decision or a retraction.
+    pub fn of<'a>(records: impl IntoIterator<Item = &'a JournalRecord>) -> Self {
+        let is_operators = |record: &JournalRecord| match record.body.record_kind {
+            RecordKind::Retraction => true,
+            // A writer's own decision names its epoch. Another writer may have started the effect at the lost home.
+            RecordKind::EffectResolution => record.body.facts.epoch.is_none(),
+            _ => false,
+        };
+        if records.into_iter().all(is_operators) { Self::Operator } else { Self::Writer }
+    }
+}
 
 /// Fails if the run is in doubt, as far as `rows` show, which are of the run's partition.
 ///

@@ -128,13 +128,15 @@ impl Error {
         if untouched { Self { kind: ErrorKind::Overloaded, ..error } } else { error }
     }
 
-    /// The same error for a request that was partly done. `Overloaded` and the reason `mirror` would mean that the request had no
-    /// effect, so it becomes `Unavailable` without that reason.
+    /// The same error for a request that was partly done. `Overloaded` and the reasons `mirror` and `doubt` would mean that the request
+    /// had no effect, so it becomes `Unavailable` without a reason.
     #[must_use]
     pub fn after_a_part(self) -> Self {
-        let kind = if self.kind == ErrorKind::Overloaded { ErrorKind::Unavailable } else { self.kind };
-        let reason = self.reason.filter(|reason| *reason != ProblemReason::Mirror);
-        Self { kind, reason, home: self.home.filter(|_| reason.is_some()), ..self }
+        let denies_effect = matches!(self.reason, Some(ProblemReason::Mirror | ProblemReason::Doubt));
+        if self.kind == ErrorKind::Overloaded || denies_effect {
+            return Self { kind: ErrorKind::Unavailable, reason: None, home: None, ..self };
+        }
+        self
     }
 
     /// The kind, which callers act on.

@@ -27,10 +27,13 @@ use std::{
 };
 use tokio::time::Instant;
 
+mod continuing;
 mod homes;
 mod landed;
 mod start;
 
+pub use super::doubt::Author;
+pub use continuing::NotAppended;
 pub use homes::{Decision, HomePlan, Sign, Taken};
 
 /// How long [`Projector::end`] waits for the flush of all rows.

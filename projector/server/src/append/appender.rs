@@ -12,13 +12,13 @@ use super::{
 };
 use runlog_projector::index::{
     error::Error,
-    projector::{Consistency, Projector},
+    projector::{Author, Consistency, Projector},
 };
 use runlog_schemas::{
     answer::{ErrorKind, Outcome},
     draft::Draft,
     id::{RecordId, RunId},
-    record::{JournalRecord, RecordKind},
+    record::JournalRecord,
 };
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::Semaphore, time::Instant};
@@ -142,7 +142,8 @@ impl Appender {
         // Before content is stored, and before the run is in doubt here: the home may know better.
         self.projector.home().check_home("an append")?;
         self.projector.running(self.projector.partition_of(run_id))?;
-        if self.projector.home().takeover().is_some() && !drafts.iter().all(is_decision) {
+        let by_writer = || Author::of(drafts.iter().map(|draft| &draft.record)) == Author::Writer;
+        if self.projector.home().takeover().is_some() && by_writer() {
             blocking(&self.projector, run_id, Projector::check_doubt).await?;
         }
         let mut drafts = stow(&self.projector, drafts, &origin.caller, deadline).await?;
@@ -183,11 +184,6 @@ impl Appender {
             .await?;
         outcomes.pop().ok_or_else(|| Error::new(ErrorKind::Internal, "an append without an outcome"))
     }
-}
-
-/// Whether a record is an operator's decision, which a run in doubt may need.
-fn is_decision(draft: &Draft) -> bool {
-    matches!(draft.record.body.record_kind, RecordKind::EffectResolution | RecordKind::Retraction)
 }
 
 /// Wraps a record that the server makes in a draft without numbers.

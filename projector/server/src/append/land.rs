@@ -5,8 +5,11 @@ use super::{
     outcomes::{AnswerAt, landed_at},
     plan::Planned,
 };
-use runlog_log::{Entry, Kind};
-use runlog_projector::index::{error::Error, projector::Projector};
+use runlog_log::Entry;
+use runlog_projector::index::{
+    error::Error,
+    projector::{Author, NotAppended, Projector},
+};
 use runlog_schemas::{
     answer::{ErrorKind, Outcome},
     headers,
@@ -27,8 +30,10 @@ pub(super) async fn append_planned(
 ) -> Result<Vec<(Outcome, Outcome)>, Error> {
     let (started, partition) = (Instant::now(), projector.partition_of(run_id));
     let (mut outcomes, mut entries, mut ids) = (Vec::with_capacity(planned.len()), Vec::new(), Vec::new());
-    for Planned { mut entry, outcome, wanted, repeats } in planned {
+    let mut author = Author::Operator;
+    for Planned { mut entry, outcome, wanted, repeats, author: of_record } in planned {
         if wanted {
+            author = if of_record == Author::Writer { of_record } else { author };
             entry.headers.extend(headers::trace(origin.traceparent.as_deref()));
             entries.push(entry);
             ids.push(outcome.record_id.clone());
@@ -44,7 +49,8 @@ pub(super) async fn append_planned(
     } else {
         // The partition may have stopped since the request arrived.
         projector.running(partition)?;
-        let offsets = append_entries(projector, partition, entries).await?;
+        let applied = projector.progress(partition).applied;
+        let offsets = check_offsets(projector, (partition, applied), projector.append(run_id, author, entries).await)?;
         let landed = landed_at(projector, run_id, offsets.into_iter().zip(ids).collect(), at, left()).await;
         landed.map_err(Error::after_a_part)?
     };
@@ -68,21 +74,27 @@ pub(super) async fn append_planned(
     Ok(settled)
 }
 
-/// Appends to a partition.
+/// Appends records of a partition.
 ///
-/// Errors: `Unavailable` with the reason `mirror` if the log is not the journal's home. `Unavailable` also if the new offsets are
-/// below the applied offset: the end of the partition was truncated.
-pub(super) async fn append_entries(
+/// Errors: `Unavailable` with the reason `mirror` if the log is not the journal's home; as [`check_offsets`].
+pub(super) async fn append_of_partition(
     projector: &Projector,
     partition: PartitionId,
     entries: Vec<Entry>,
 ) -> Result<Vec<Offset>, Error> {
     let applied = projector.progress(partition).applied;
-    let refused = |error: runlog_log::Error| match projector.home().check_home("an append") {
-        Err(not_home) if error.kind() == Kind::NotHome => not_home.about(error.subject().clone()),
-        _ => Error::of_append(error),
-    };
-    let offsets = projector.log().append(partition, entries).await.map_err(refused)?;
+    check_offsets(projector, (partition, applied), projector.append_to_partition(partition, entries).await)
+}
+
+/// Checks the offsets of an append, before which the partition was applied up to an offset.
+///
+/// Errors: the append's; `Unavailable` if the new offsets are below the applied offset: the end of the partition was truncated.
+fn check_offsets(
+    projector: &Projector,
+    (partition, applied): (PartitionId, Offset),
+    appended: Result<Vec<Offset>, NotAppended>,
+) -> Result<Vec<Offset>, Error> {
+    let offsets = appended.map_err(|failed| failed.error)?;
     let Some(first) = offsets.first().filter(|first| **first < applied) else { return Ok(offsets) };
     let message = format!(
         "the records were appended at offset {first} of partition {partition}, but the index has already applied all records \

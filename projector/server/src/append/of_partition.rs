@@ -1,6 +1,6 @@
 //! Appends records of a partition: skips and retention horizons.
 
-use super::land::append_entries;
+use super::land;
 use crate::auth::Caller;
 use runlog_projector::index::{error::Error, projector::Projector, query};
 use runlog_schemas::{
@@ -118,7 +118,7 @@ async fn append_of_partition(
     let mut record = JournalRecord::of_partition(record_id, "runlog", payload);
     record.place.timestamp_millis = (projector.config().clock)();
     sign(projector, caller, &mut record);
-    let offsets = append_entries(projector, partition, vec![projector.entry(&record)?]).await?;
+    let offsets = land::append_of_partition(projector, partition, vec![projector.entry(&record)?]).await?;
     Ok((partition, offsets.first().copied().unwrap_or_default(), record.body.record_id))
 }
 

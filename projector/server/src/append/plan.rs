@@ -18,7 +18,7 @@ use runlog_projector::index::{
     error::Error,
     principal::Proofs,
     project::{self, Changes, Effect, RecordContext, RunRecord},
-    projector::Projector,
+    projector::{Author, Projector},
     query,
     store::{self, View, runs::RunRow},
 };
@@ -276,7 +276,7 @@ impl Plan<'_> {
                 }
             }
         }
-        self.planned.push(Planned { entry, outcome, wanted, repeats });
+        self.planned.push(Planned { entry, outcome, wanted, repeats, author: Author::of([record]) });
         Ok(())
     }
 
@@ -382,6 +382,7 @@ pub(super) struct Planned {
     pub(super) wanted: bool,
     /// The earlier record of the same request that it repeats: its number in the plan, and its index in a batch.
     pub(super) repeats: Option<(usize, u32)>,
+    pub(super) author: Author,
 }
 
 /// Whether a draft can be appended without reading the run: it has all its numbers, and needs no check against an

@@ -92,12 +92,4 @@ impl Projector {
         doubt::check(&view, &self.shared.home, run_id)?;
         query::outcome::by_id(&view, at, run_id, record_id)
     }
-
-    /// Fails if the run may have done more than this journal knows, because its home was lost. The answer may be out of date only
-    /// while an operator accepts the run: it then still fails.
-    ///
-    /// Errors: `ReconcileRequired` with the reason `doubt`.
-    pub fn check_doubt(&self, run_id: RunId<&str>) -> Result<(), Error> {
-        doubt::check(&self.store(self.partition_of(run_id)).view(), &self.shared.home, run_id)
-    }
 }

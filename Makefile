@@ -92,7 +92,7 @@ nightly-faults: ## brokers, agents and servers killed, paused, cut off; full dis
 	@scripts/nightly.sh faults
 nightly-security: ## fuzzing, hostile clients, proxies, rotation of secrets
 	@scripts/nightly.sh security
-nightly-artefacts: ## the release build tested, wheels, packages, compose, heavy ports, all features, a short benchmark
+nightly-artefacts: ## the release build tested, wheels, packages, compose, MirrorMaker, heavy ports, all features, a short benchmark
 	@scripts/nightly.sh artefacts
 
 .PHONY: from-nothing

@@ -82,6 +82,7 @@ case $part in
     step 30 build make build
     step 5 wheels scripts/python.sh wheels
     step 10 compose make compose-check
+    step 15 mirror-maker scripts/mirror-maker.sh
     step 15 packages make packages
     step 10 checks scripts/checks.sh nightly
     # The tests of the gate and the nightly tests, on the command that users run.

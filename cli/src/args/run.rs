@@ -3,7 +3,7 @@
 use super::options::{Deadline, RegistryArg};
 use crate::{import::Format, value};
 use clap::Args;
-use runlog_schemas::schema::WRITTEN_BY_DEFAULT;
+use runlog_schemas::{id::LogId, schema::WRITTEN_BY_DEFAULT};
 use serde::Deserialize;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -146,6 +146,21 @@ pub(crate) struct Serve {
     #[arg(long, conflicts_with = "local")]
     #[serde(skip)]
     pub(crate) new_journal: bool,
+    /// Make this mirror the home of its journal, because the home LOG_ID is lost for good. First stop MirrorMaker, and make sure
+    /// that no server of the lost home can come back. Each run that is open then waits for `runlog home accept`. The flag has no
+    /// effect once it is done
+    #[arg(long, value_name = "LOG_ID", requires_all = ["who", "why"],
+        conflicts_with_all = ["local", "paused", "new_journal"])]
+    #[serde(skip)]
+    pub(crate) take_home: Option<LogId>,
+    /// Who decides, with --take-home
+    #[arg(long, value_name = "NAME", value_parser = value::statement, requires = "take_home")]
+    #[serde(skip)]
+    pub(crate) who: Option<String>,
+    /// Why, with --take-home
+    #[arg(long, value_name = "TEXT", value_parser = value::statement, requires = "take_home")]
+    #[serde(skip)]
+    pub(crate) why: Option<String>,
     /// Newest schema version to write. Version 3 is not released: use it only if all servers of the journal read it. A
     /// later version of the command may be unable to read its records
     #[arg(long, value_name = "VERSION", default_value_t = WRITTEN_BY_DEFAULT,

@@ -30,6 +30,7 @@ use tokio::{signal::unix::SignalKind, sync::watch};
 
 mod data_folder;
 mod role;
+mod take_home;
 
 /// Time limit of a shutdown. After it the process ends; committed data stays.
 const END_WAIT: Duration = Duration::from_millis(1800);
@@ -171,6 +172,7 @@ async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result
     }
     let reload = reload_on_hangup(&options)?;
     let data = settings.data.clone();
+    let takeover = take_home::Takeover::new(flags);
     let projector = Arc::new(projector(settings).await?);
     let (journal, topic) = (projector.journal().clone(), projector.log().topic().to_owned());
     let (version, journal_id, partitions) = (env!("CARGO_PKG_VERSION"), journal.journal_id, journal.partitions);
@@ -184,10 +186,11 @@ async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result
         // An error means that the sender was dropped.
         let _ = ended.wait_for(|ended| *ended).await;
     };
-    tokio::select! {
-        () = serve(listener, Arc::clone(&projector), options, end, GRACE) => {}
-        () = reload => {}
-    }
+    let ended = tokio::select! {
+        () = serve(listener, Arc::clone(&projector), options, end, GRACE) => Ok(()),
+        () = reload => Ok(()),
+        refused = take_home::run(&projector, takeover) => Err(refused),
+    };
     // Waits for the loop's commit and for the log's clients on a thread that may block.
     let closed = tokio::task::spawn_blocking(move || {
         projector.end();
@@ -199,7 +202,7 @@ async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result
     let records: u64 =
         closed.map_err(|error| Error::new(ErrorKind::Internal, "the projector did not shut down").because(error))?;
     tracing::info!(records, "stopped: all records up to here are committed to the indices, the log is closed");
-    Ok(())
+    ended
 }
 
 /// Returns whether to serve the page: as flag or file says, otherwise at a loopback address only.
@@ -268,6 +271,7 @@ async fn projector(settings: Settings) -> Result<Projector, Error> {
         paused: settings.flags.paused,
         accept_lossy_topic: settings.flags.accept_lossy_topic,
         new_journal: settings.flags.new_journal,
+        may_create: settings.flags.take_home.is_none(),
         write_schema: settings.flags.write_schema,
         partitions: settings.flags.partitions,
         content: settings.content.as_ref().map(content::Store::open).transpose()?,

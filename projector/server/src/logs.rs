@@ -84,22 +84,12 @@ mod tests {
     use runlog_projector::index::{home::Role, store::meta::HomeRow};
     use runlog_schemas::{
         answer::{ErrorKind, ProblemReason},
-        id::{LogId, Offset},
+        id::LogId,
     };
 
     /// A server of the log `memory:own` whose journal has this home.
     fn state(epoch: u32, log: &str, origin: &str) -> Arc<HomeState> {
-        let home = HomeRow {
-            epoch,
-            log: log.into(),
-            origin: origin.into(),
-            rival: String::new(),
-            from: String::new(),
-            offset: Offset::ZERO,
-            logged_at_millis: 0,
-            who: String::new(),
-            why: String::new(),
-        };
+        let home = HomeRow { epoch, log: log.into(), origin: origin.into(), ..HomeRow::default() };
         HomeState::new(LogId::memory("own"), Some(home))
     }
 

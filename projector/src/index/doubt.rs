@@ -115,17 +115,9 @@ mod tests {
     const SINCE: u32 = 10;
 
     fn home(epoch: u32) -> HomeRow {
-        HomeRow {
-            epoch,
-            log: "memory:new".into(),
-            origin: "memory:old".into(),
-            rival: String::new(),
-            from: "memory:old".into(),
-            offset: SINCE.into(),
-            logged_at_millis: 0,
-            who: "ann".into(),
-            why: "flood".into(),
-        }
+        let (log, origin, from) = ("memory:new".into(), "memory:old".into(), "memory:old".into());
+        let (who, why) = ("ann".into(), "flood".into());
+        HomeRow { epoch, log, origin, from, offset: SINCE.into(), who, why, ..HomeRow::default() }
     }
 
     fn put(rows: &Memory, key: &store::Key, row: &impl Datum) {

@@ -9,7 +9,7 @@ use runlog_projector::index::store::meta::HomeRow;
 use runlog_schemas::{
     answer::{ErrorKind, ProblemReason},
     draft::Draft,
-    id::{LogId, Offset, RunId},
+    id::{LogId, RunId},
 };
 use runlog_server::{append::Appender, operations};
 use runlog_tests::served::Served;
@@ -20,17 +20,7 @@ const WAIT: Duration = Duration::from_secs(30);
 
 /// The home of a journal, as a partition's row has it.
 fn home(log: &str, rival: &str) -> HomeRow {
-    HomeRow {
-        epoch: 7,
-        log: log.into(),
-        origin: log.into(),
-        rival: rival.into(),
-        from: String::new(),
-        offset: Offset::ZERO,
-        logged_at_millis: 0,
-        who: String::new(),
-        why: String::new(),
-    }
+    HomeRow { epoch: 7, log: log.into(), origin: log.into(), rival: rival.into(), ..HomeRow::default() }
 }
 
 struct Site {

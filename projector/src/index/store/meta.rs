@@ -129,7 +129,7 @@ pub struct LogRow {
 datum!(LogRow { log });
 
 /// The home in force after a partition's records.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HomeRow {
     /// The number of the home within the journal, from 1.
     pub epoch: u32,

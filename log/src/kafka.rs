@@ -129,6 +129,10 @@ impl Log for KafkaLog {
         self.config.isolation() == Isolation::Committed
     }
 
+    fn reads_uncommitted(&self) -> bool {
+        !self.reads_committed()
+    }
+
     fn committed(&self) -> Option<Result<Arc<dyn Log>, Error>> {
         if self.reads_committed() {
             return None;

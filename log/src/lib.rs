@@ -160,6 +160,11 @@ pub trait Log: Send + Sync + fmt::Debug {
         false
     }
 
+    /// Whether readers also get records of open and aborted transactions, which foreign producers write.
+    fn reads_uncommitted(&self) -> bool {
+        false
+    }
+
     /// Connects to the same log, to read committed records only. `None` if this makes no difference: the log reads only committed
     /// records, or contains no foreign transactions. Blocks for requests to the brokers (Kafka).
     ///

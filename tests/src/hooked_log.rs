@@ -18,6 +18,10 @@ pub trait Hooks: Debug + Send + Sync + 'static {
         false
     }
 
+    fn reads_uncommitted(&self) -> bool {
+        false
+    }
+
     /// The hooks of a log that is read committed, for a log without transactions.
     fn committed(self: &Arc<Self>) -> Option<Arc<Self>> {
         None
@@ -74,6 +78,10 @@ impl<H: Hooks> Log for HookedLog<H> {
 
     fn reads_committed(&self) -> bool {
         self.log.reads_committed() || self.hooks.reads_committed()
+    }
+
+    fn reads_uncommitted(&self) -> bool {
+        self.log.reads_uncommitted() || self.hooks.reads_uncommitted()
     }
 
     fn committed(&self) -> Option<Result<Arc<dyn Log>, Error>> {

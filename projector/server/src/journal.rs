@@ -50,7 +50,8 @@ pub(super) fn role(state: &HomeState) -> LogRole {
     match state.role() {
         Role::Unknown => LogRole::Unknown,
         Role::Home => LogRole::Home,
-        Role::Mirror => LogRole::Mirror,
+        // It answers as a mirror until its restart.
+        Role::Mirror | Role::Uncommitted => LogRole::Mirror,
         Role::Contested => LogRole::Contested,
     }
 }

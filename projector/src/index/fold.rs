@@ -32,7 +32,7 @@ mod homes;
 mod voided;
 
 use homes::Uncommitted;
-pub(crate) use homes::{Carrier, Effect, foreign_skip};
+pub(crate) use homes::{Carrier, Effect, foreign_skip, replaces};
 pub(crate) use voided::{Voided, read_voided};
 
 symbols! {
@@ -241,11 +241,11 @@ impl<S: Commit> Fold<S> {
         let at = record_context(delivery, &framed);
         match reframed.and_then(|()| codec::read(&framed)) {
             Err(why @ Unreadable::Unresolved { .. }) => Ok(self.wait(at.offset, &why)),
-            Ok(record) if !has_genesis => Ok(self.begin(&record, delivery, changes, uncommitted)),
+            Ok(record) if !has_genesis => self.begin(&record, delivery, changes, uncommitted),
             Ok(record) if record.kind == RecordKind::Skip => self.skip(&record, at, changes, uncommitted),
             // The first genesis decides which journal it is.
             Ok(record) if record.kind == RecordKind::Genesis => {
-                Ok(self.apply_genesis(&record, delivery, changes, uncommitted))
+                self.apply_genesis(&record, delivery, changes, uncommitted)
             }
             Ok(record) => {
                 apply(&record, at, self.journal.partitions, changes)?;
@@ -273,18 +273,18 @@ impl<S: Commit> Fold<S> {
         delivery: &Delivery,
         changes: &mut Changes<'_, S>,
         uncommitted: &mut Uncommitted,
-    ) -> Step {
-        match genesis(record) {
+    ) -> Result<Step, store::Error> {
+        Ok(match genesis(record) {
             Some(found) if found == self.journal => {
                 changes.put(meta::journal(), &found);
                 if let Some(log) = self.home.own() {
                     changes.put(meta::log(), &meta::LogRow { log: log.to_string() });
                 }
-                self.apply_genesis(record, delivery, changes, uncommitted)
+                self.apply_genesis(record, delivery, changes, uncommitted)?
             }
             Some(found) => self.not_a_journal(delivery.offset, &format!("journal {}", found.journal_id)),
             None => self.not_a_journal(delivery.offset, &format!("a {} record", record.kind.as_str())),
-        }
+        })
     }
 
     fn not_a_journal(&self, offset: Offset, found: &str) -> Step {

@@ -48,6 +48,10 @@ impl Log for GuardedLog {
         self.log.reads_committed()
     }
 
+    fn reads_uncommitted(&self) -> bool {
+        self.log.reads_uncommitted()
+    }
+
     fn committed(&self) -> Option<Result<Arc<dyn Log>, Error>> {
         let guard = |log| -> Arc<dyn Log> { Arc::new(Self::new(log, self.home.clone())) };
         Some(self.log.committed()?.map(guard))
@@ -69,7 +73,7 @@ impl Log for GuardedLog {
                 Box::pin(future::ready(Err(error)))
             }
             Role::Unknown | Role::Home => self.log.append(partition, batch),
-            Role::Mirror | Role::Contested => {
+            Role::Mirror | Role::Contested | Role::Uncommitted => {
                 let why = match self.home.check_home("an append") {
                     Err(refused) => refused.to_string(),
                     Ok(()) => "the journal's home changed during the append, which had no effect; try again".to_owned(),

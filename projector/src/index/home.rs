@@ -11,11 +11,19 @@
 use super::{error::Error, store::meta::HomeRow};
 use runlog_schemas::id::{LogId, Offset, PartitionId, RunId};
 use serde::{Deserialize, Serialize};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{
+    Arc, PoisonError, RwLock, RwLockReadGuard,
+    atomic::{AtomicBool, Ordering},
+};
 
 mod unread;
 
 use unread::Unread;
+
+/// The greatest epoch of a home: a foreign producer must not use up the numbers.
+pub const EPOCH_MAX: u32 = 1_000_000;
+/// The greatest size of a header, bytes: it is copied into rows and errors.
+const BYTES_MAX: usize = 16 << 10;
 
 /// The name of the header.
 pub const HEADER: &str = "runlog-home";
@@ -97,9 +105,12 @@ pub fn carried(headers: &[(String, Vec<u8>)]) -> Result<Option<Carried>, Malform
     let malformed = |why: String| Malformed { why };
     // The error of serde_json may contain the text, which a foreign producer chose.
     let not_json = |error: serde_json::Error| malformed(format!("its JSON does not decode at byte {}", error.column()));
+    if bytes.len() > BYTES_MAX {
+        return Err(malformed(format!("it has {} bytes, more than {BYTES_MAX}", bytes.len())));
+    }
     match serde_json::from_slice(bytes).map_err(not_json)? {
-        Value { home: Some(home), accept: None } if home.epoch == 0 => {
-            Err(malformed(format!("the epoch of log {} is 0", home.log)))
+        Value { home: Some(home), accept: None } if !(1..=EPOCH_MAX).contains(&home.epoch) => {
+            Err(malformed(format!("the epoch of log {} is {}, not in 1..={EPOCH_MAX}", home.log, home.epoch)))
         }
         Value { home: Some(home), accept: None } => Ok(Some(Carried::Home(home))),
         Value { home: None, accept: Some(accept) } => Ok(Some(Carried::Accept(accept))),
@@ -156,6 +167,9 @@ pub enum Role {
     Mirror,
     /// Two logs were made the home in one epoch. One of them is a mirror.
     Contested,
+    /// The server reads the home, which began as a mirror, and read it uncommitted, because it did not know that at its start. It may have
+    /// applied records of aborted transactions, until a restart.
+    Uncommitted,
 }
 
 impl Role {
@@ -174,18 +188,38 @@ impl Role {
 pub struct HomeState {
     own: Option<LogId>,
     known: RwLock<Option<HomeRow>>,
+    /// Whether the server also reads records of open and aborted transactions.
+    uncommitted: AtomicBool,
     unread: Unread,
 }
 
 impl HomeState {
     /// The state of a server with this log and this home, if they are known.
     pub fn new(own: Option<LogId>, known: Option<HomeRow>) -> Arc<Self> {
-        Arc::new(Self { own, known: RwLock::new(known), unread: Unread::default() })
+        Arc::new(Self {
+            own,
+            known: RwLock::new(known),
+            uncommitted: AtomicBool::new(false),
+            unread: Unread::default(),
+        })
     }
 
     /// The role of the server.
     pub fn role(&self) -> Role {
-        Role::new(self.own.as_ref(), self.row().as_ref())
+        self.role_of(self.row().as_ref())
+    }
+
+    fn role_of(&self, known: Option<&HomeRow>) -> Role {
+        let role = Role::new(self.own.as_ref(), known);
+        let is_uncommitted = role == Role::Home
+            && self.uncommitted.load(Ordering::Relaxed)
+            && known.is_some_and(|known| known.origin != known.log);
+        if is_uncommitted { Role::Uncommitted } else { role }
+    }
+
+    /// The server also reads records of open and aborted transactions. Call it before the server answers.
+    pub(crate) fn reads_uncommitted(&self) {
+        self.uncommitted.store(true, Ordering::Relaxed);
     }
 
     /// Whether the log can be a mirror although the server knows no home: records that were in the log at the start are not applied
@@ -267,7 +301,7 @@ impl HomeState {
             return Ok(());
         }
         let Some(row) = self.known() else { return Ok(()) };
-        let role = Role::new(self.own(), Some(&row));
+        let role = self.role_of(Some(&row));
         let HomeRow { log: home, rival, .. } = row;
         let message = match (&self.own, role) {
             // Another thread has learned a later home.
@@ -275,6 +309,10 @@ impl HomeState {
             (_, Role::Contested) => format!(
                 "this journal has home records of two logs, {home} and {rival}, because a mirror was initialised or two clusters are \
                  mirrored to each other: {what} is refused and had no effect; use the server of the cluster where agents write"
+            ),
+            (_, Role::Uncommitted) => format!(
+                "this server started before it knew that its log began as a mirror, and may have applied records of aborted \
+                 transactions: {what} is refused and had no effect; restart the server, which builds its index again"
             ),
             (Some(own), _) => format!(
                 "this server reads log {own}, a mirror of the home {home}: {what} is possible at the home only and had no effect; \
@@ -322,7 +360,7 @@ impl HomeState {
         match self.role() {
             Role::Unknown => true,
             Role::Home => self.known().is_some_and(|row| row.epoch == 1 && row.origin == row.log),
-            Role::Mirror | Role::Contested => false,
+            Role::Mirror | Role::Contested | Role::Uncommitted => false,
         }
     }
 }

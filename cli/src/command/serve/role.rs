@@ -9,7 +9,7 @@ pub(super) fn report(projector: &Projector) -> Option<LogRole> {
     let topic = log.topic();
     match home.role() {
         Role::Home => None,
-        Role::Mirror => {
+        Role::Mirror | Role::Uncommitted => {
             tracing::warn!(topic, journal_id, "the log is a mirror: claims, appends and reads at latest are refused");
             Some(LogRole::Mirror)
         }

@@ -51,7 +51,7 @@ pub(super) struct CaughtUp {
 
 /// Whether this server appends nothing.
 pub(super) fn is_read_only(app: &App) -> bool {
-    matches!(app.projector.home().role(), Role::Mirror | Role::Contested)
+    matches!(app.projector.home().role(), Role::Mirror | Role::Contested | Role::Uncommitted)
 }
 
 impl View {
@@ -118,7 +118,8 @@ impl View {
     fn of_role(&self, home: &HomeRow) -> Option<Finding> {
         let (journal, HomeRow { log, rival, .. }) = (&self.journal, home);
         match (self.role, &self.own) {
-            (Role::Home | Role::Unknown, _) => None,
+            // `unread_as_mirror` reports the last one.
+            (Role::Home | Role::Unknown | Role::Uncommitted, _) => None,
             (Role::Contested, _) => Some(Finding {
                 severity: Severity::Error.into(),
                 what: format!(

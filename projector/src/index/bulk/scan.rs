@@ -366,7 +366,10 @@ impl Scan<'_> {
         for carrier in carriers.iter().filter(|carrier| carrier.offset < end && !voided.contains_key(&carrier.offset)) {
             match carrier.effect(&source.shared.journal, home.as_ref()) {
                 Effect::Home(row) => home = Some(row),
-                Effect::Accept(run_id, row) => drop(accepts.insert(run_id, row)),
+                Effect::Accept(run_id, row) if fold::replaces(accepts.get(&run_id), home.as_ref()) => {
+                    accepts.insert(run_id, row);
+                }
+                Effect::Accept(..) => {}
                 Effect::None | Effect::Foreign(_) => {}
             }
         }

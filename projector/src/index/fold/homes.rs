@@ -9,7 +9,7 @@ use crate::index::{
     home::{self, Accept, Carried, HomeState},
     project::Changes,
     store::{
-        Commit,
+        self, Commit,
         meta::{self, AcceptRow, HomeRow},
     },
 };
@@ -98,6 +98,12 @@ impl Carrier {
     }
 }
 
+/// Whether an accept replaces the earlier one in a partition with this home: the first accept after a takeover counts, because later
+/// records are judged by its offset.
+pub(crate) fn replaces(before: Option<&AcceptRow>, home: Option<&HomeRow>) -> bool {
+    before.is_none_or(|before| home.is_some_and(|home| before.offset < home.offset))
+}
+
 /// Why a partition stops at the skip at `at`, which names the offset `voids` of another log.
 pub(crate) fn foreign_skip(at: Offset, voids: Offset, home: Option<&HomeRow>, state: &HomeState) -> String {
     let of = home.map(|row| row.log.clone()).or_else(|| Some(state.known()?.origin)).unwrap_or_default();
@@ -133,20 +139,25 @@ impl<S: Commit> Fold<S> {
         delivery: &Delivery,
         changes: &mut Changes<'_, S>,
         uncommitted: &mut Uncommitted,
-    ) -> Step {
-        let Some(carrier) = Carrier::read(record, delivery, &self.journal) else { return Step::Applied };
+    ) -> Result<Step, store::Error> {
+        let Some(carrier) = Carrier::read(record, delivery, &self.journal) else { return Ok(Step::Applied) };
         match carrier.effect(&self.journal, self.home_in(uncommitted)) {
             Effect::None => {}
             Effect::Home(row) => {
                 changes.put(meta::home(), &row);
                 uncommitted.home = Some(row);
             }
-            Effect::Accept(run_id, row) => changes.put(meta::accepted(run_id.as_ref().map(RunId::borrow)), &row),
+            Effect::Accept(run_id, row) => {
+                let key = meta::accepted(run_id.as_ref().map(RunId::borrow));
+                if replaces(changes.get(&key)?.as_ref(), self.home_in(uncommitted)) {
+                    changes.put(key, &row);
+                }
+            }
             Effect::Foreign(error) => {
-                return Step::Stopped(Stop { offset: delivery.offset, kind: StopKind::NotAJournal, error });
+                return Ok(Step::Stopped(Stop { offset: delivery.offset, kind: StopKind::NotAJournal, error }));
             }
         }
-        Step::Applied
+        Ok(Step::Applied)
     }
 
     /// Finds the first skip in a batch that voids the record at `stopped`. Learns the homes in the batch, and notes them for the

@@ -63,13 +63,20 @@ impl HomePlan {
     }
 }
 
-/// The result of [`Projector::take_home`]: the positions of the records that it appended.
+/// The result of [`Projector::take_home`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// This log became the home.
+    /// This log became the home. The positions of its records.
     Now(Vec<Position>),
-    /// This log had taken over before. The records completed partitions that lacked one.
+    /// This log had taken over before. The positions of the records for partitions that lacked one.
     Before(Vec<Position>),
+    /// Nothing was changed, because a record arrived: the home is alive, or MirrorMaker is not stopped.
+    RecordsArrive {
+        /// The partition.
+        partition: PartitionId,
+        /// The offset of the record.
+        offset: Offset,
+    },
 }
 
 impl Projector {
@@ -117,8 +124,9 @@ impl Projector {
     /// Records that an operator has checked a run, or all runs that are unknown here, after a takeover. Returns the positions of the
     /// records, which are applied.
     ///
-    /// Errors: `Invalid` without a takeover; `Conflict` if a partition lacks the record of the takeover, because an accept must follow
-    /// it; as [`Projector::wait`] on a mirror.
+    /// Errors: `Invalid` without a takeover; `PartitionStopped`, and `Conflict` if a partition lacks the record of the takeover, because an
+    /// accept must follow it. The other partitions have the record then; repeat the call later, which keeps the earlier records in
+    /// force. As [`Projector::wait`] on a mirror.
     pub async fn accept(
         &self,
         run: Option<RunId>,
@@ -137,25 +145,37 @@ impl Projector {
             Some(run_id) => vec![self.partition_of(run_id.borrow())],
             None => PartitionId::all(self.journal().partitions).collect(),
         };
-        for partition in &partitions {
-            self.running(*partition)?;
-            if self.lacks_home(*partition, home.epoch)? {
-                let message = format!(
-                    "partition {partition} lacks the record of the takeover: start the server with --take-home {} again first",
-                    home.from
-                );
-                return Err(Error::new(ErrorKind::Conflict, message).in_partition(*partition));
-            }
-        }
         let Decision { who, why } = decision;
-        let mut positions = Vec::new();
+        let (mut positions, mut refused) = (Vec::new(), None);
         for partition in partitions {
+            // A stopped partition does not keep the others from beginning runs.
+            if let Err(error) = self.can_accept(partition, &home) {
+                refused = Some(error);
+                continue;
+            }
             let carried = Carried::Accept(Accept { run: run.clone(), who: who.clone(), why: why.clone() });
             let appended = self.shared.log.append(partition, vec![self.carrier(&carried, sign)?]).await;
             let offset = self.appended(appended, positions.is_empty())?;
             positions.push(self.applied_at(partition, offset, until).await?);
         }
-        Ok(positions)
+        match refused {
+            Some(error) if positions.is_empty() => Err(error),
+            Some(error) => Err(error.after_a_part()),
+            None => Ok(positions),
+        }
+    }
+
+    /// Whether an accept can follow the takeover in a partition.
+    fn can_accept(&self, partition: PartitionId, home: &HomeRow) -> Result<(), Error> {
+        self.running(partition)?;
+        if !self.lacks_home(partition, home.epoch)? {
+            return Ok(());
+        }
+        let message = format!(
+            "partition {partition} lacks the record of the takeover: start the server with --take-home {} again first",
+            home.from
+        );
+        Err(Error::new(ErrorKind::Conflict, message).in_partition(partition))
     }
 
     /// Makes this mirror the home of the journal, because its home `from` is lost. Every run that was open then, or is unknown here, is
@@ -167,7 +187,8 @@ impl Projector {
     /// then, every open run of a partition without the record is in doubt. A stopped partition cannot apply the record and gets it
     /// again with each call; only the first one counts.
     ///
-    /// Errors: `Invalid` if the journal's home is not `from`, or this log has no id; `Unavailable` if records arrive.
+    /// Errors: `Invalid` if the journal's home is not `from`, or this log has no id; `Unavailable` if the log was read uncommitted,
+    /// until a restart.
     pub async fn take_home(&self, from: &LogId, decision: Decision) -> Result<Taken, Error> {
         let own = self.own_log()?;
         if self.paused() {
@@ -178,25 +199,41 @@ impl Projector {
             return Ok(Taken::Before(self.append_home(&home).await?));
         }
         self.check_lost(&own, from)?;
+        if self.log().reads_uncommitted() {
+            let message = "this server started before it knew that its log is a mirror, and may have applied records of aborted \
+                           transactions; nothing was changed; start it again with the same flags, it then builds its index again";
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
         tokio::time::sleep(self.config().takeover_quiet).await;
         let ends_now = self.reach_ends().await?;
         // Another server of this log may have been faster.
         if let Some(home) = self.home_from(&own, from) {
             return Ok(Taken::Before(self.append_home(&home).await?));
         }
-        for (partition, (before, now)) in PartitionId::all(u32::MAX).zip(ends.into_iter().zip(ends_now)) {
-            if before != now {
-                let message = format!(
-                    "records still arrive in partition {partition}, at offset {before}: the home {from} is alive, or MirrorMaker is \
-                     not stopped; nothing was changed"
-                );
-                return Err(Error::new(ErrorKind::Unavailable, message).in_partition(partition));
+        let partitions = PartitionId::all(self.journal().partitions);
+        for (partition, (offset, now)) in partitions.zip(ends.iter().copied().zip(ends_now)) {
+            if offset != now {
+                return Ok(Taken::RecordsArrive { partition, offset });
             }
         }
         let epoch = self.home().known().map_or(1, |known| known.epoch).saturating_add(1);
+        if epoch > home::EPOCH_MAX {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("the journal has had {} homes, and no more are possible", home::EPOCH_MAX),
+            ));
+        }
         let Decision { who, why } = decision;
         let home = Home { epoch, log: own, from: Some(from.clone()), who, why };
-        Ok(Taken::Now(self.append_home(&home).await?))
+        let positions = self.append_home(&home).await?;
+        for at in positions.iter().filter(|at| ends.get(at.partition.index()).is_some_and(|end| *end != at.offset)) {
+            tracing::error!(
+                partition = %at.partition, offset = %at.offset,
+                "records arrived during the takeover, or a transaction is open: MirrorMaker still writes to this log; stop it"
+            );
+        }
+        self.home().check_home("the takeover")?;
+        Ok(Taken::Now(positions))
     }
 
     /// The home in force, if it is the log `own` and took over from the log `from`.
@@ -205,7 +242,8 @@ impl Projector {
         known.home().filter(|home| home.log == *own && home.from.as_ref() == Some(from))
     }
 
-    /// Refuses to take over from another log than the journal's home. A journal without a home does not name the log that was lost.
+    /// Refuses to take over from another log than the journal's home. A journal without a home does not name the log that was lost, and
+    /// its home could be this very log.
     fn check_lost(&self, own: &LogId, from: &LogId) -> Result<(), Error> {
         let journal_id = &self.journal().journal_id;
         let message = match self.home().known() {
@@ -222,7 +260,9 @@ impl Projector {
             Some(HomeRow { log, rival, .. }) => {
                 format!("journal {journal_id} has homes of two logs, {log} and {rival}; name the one that is lost")
             }
-            None => return Ok(()),
+            None => {
+                format!("journal {journal_id} has no home; set it by `runlog home init` at the log where agents write")
+            }
         };
         Err(Error::new(ErrorKind::Invalid, message))
     }

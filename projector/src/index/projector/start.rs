@@ -55,6 +55,9 @@ impl Projector {
         journal::complete(&log, &opened, &home, &config).await?;
         let journal = opened.journal;
         let unguarded = committed_if_mirror(&config, log, &home).await?;
+        if unguarded.reads_uncommitted() {
+            home.reads_uncommitted();
+        }
         let log: Arc<dyn Log> = Arc::new(GuardedLog::new(unguarded.clone(), home.clone()));
         let mut partitions = Vec::new();
         let (mut folds, mut log_starts) = (Vec::new(), Vec::new());

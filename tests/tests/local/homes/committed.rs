@@ -1,6 +1,6 @@
 //! Mirrors whose transactions were aborted.
 
-use super::*;
+use super::{takeover::decision, *};
 use runlog_log::Reader;
 use runlog_projector::index::{
     rebuild,
@@ -28,6 +28,10 @@ impl Aborted {
 impl Hooks for Aborted {
     fn reads_committed(&self) -> bool {
         self.committed
+    }
+
+    fn reads_uncommitted(&self) -> bool {
+        !self.committed
     }
 
     fn committed(self: &Arc<Self>) -> Option<Arc<Self>> {
@@ -80,6 +84,9 @@ async fn a_log_that_began_as_a_mirror_is_read_committed_and_an_uncommitted_index
     copy.append(one, vec![home_record]).await?;
     caught_up(&server).await?;
     ensure!(server.home().role() == Role::Mirror && !server.log().reads_committed());
+    // So the server cannot take over either.
+    let refused = server.take_home(&log_id("home"), decision()).await.err().context("it took over")?;
+    ensure!(refused.kind() == ErrorKind::Unavailable && refused.to_string().contains("start it again"), "{refused}");
     drop(server);
 
     let generations =
@@ -99,5 +106,22 @@ async fn a_log_that_began_as_a_mirror_is_read_committed_and_an_uncommitted_index
         }
         ensure!(server.log().reads_committed() && generations(zero) == [2], "start {start}: {:?}", generations(zero));
     }
+
+    // A server with a new folder learns the homes from the records that it reads uncommitted: the restart makes it the home.
+    let server = serve_log(dir.path(), hook(copy.clone(), &aborted)).await?;
+    server.take_home(&log_id("home"), decision()).await?;
+    let late_dir = tempdir()?;
+    let late = serve_log(late_dir.path(), hook(copy.clone(), &aborted)).await?;
+    caught_up(&late).await?;
+    ensure!(server.home().role() == Role::Home && late.home().role() == Role::Uncommitted);
+    let turn = entry(&Agent::new(&run_in(zero, PARTITIONS, "new")).turn("one"));
+    ensure!(late.log().append(zero, vec![turn]).await.is_err_and(|error| error.kind() == Kind::NotHome));
+    let latest = late.wait(zero, Consistency::Latest, DEADLINE).await.err().context("it was read at latest")?;
+    ensure!(latest.to_string().contains("restart the server"), "{latest}");
+    drop(late);
+    let late = serve_log(late_dir.path(), hook(copy.clone(), &aborted)).await?;
+    caught_up(&late).await?;
+    ensure!(late.home().role() == Role::Home && !has_ghost(&late, zero)?);
+    same_rows(zero, &rows(&*late.store(zero))?, &rows(&*server.store(zero))?)?;
     Ok(())
 }

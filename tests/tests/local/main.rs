@@ -34,6 +34,7 @@ mod index_changes;
 mod interleaved_polls;
 mod isolation;
 mod large_pages;
+mod late_home;
 mod late_permission;
 mod linearizability;
 mod list_deadlines;

@@ -45,6 +45,8 @@ pub(super) async fn append_planned(
         if let AnswerAt::Judged(consistency) = at {
             projector.wait(partition, consistency, left()).await?;
         }
+        // The log may have become a mirror during the wait.
+        projector.home().check_home("an append")?;
         Vec::new()
     } else {
         // The partition may have stopped since the request arrived.

@@ -142,6 +142,7 @@ async fn applied_outcome(
         let target = projector.position(partition, at.saturating_add(1), 0);
         return Err(Error::stale(projector.progress(partition).applied, &target).about_record(record_id.borrow()));
     }
+    projector.check_still_home()?;
     Ok(Outcome {
         position: projector.position(partition, at, 0),
         outcome: Disposition::Applied.into(),

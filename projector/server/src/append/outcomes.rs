@@ -26,6 +26,8 @@ pub(crate) enum AnswerAt {
 }
 
 /// Returns the outcomes of records that the log has acknowledged at these offsets.
+///
+/// Errors: of the wait; `Unavailable` if the records that were applied meanwhile made the log a mirror.
 pub(super) async fn landed_at(
     projector: &Arc<Projector>,
     run_id: RunId<&str>,
@@ -39,6 +41,7 @@ pub(super) async fn landed_at(
     };
     let (count, last) = (landed.len(), landed.last().map(|(offset, _)| *offset).unwrap_or_default());
     projector.wait_past(partition, last, consistency, deadline).await?;
+    projector.check_still_home()?;
     let read = move |projector: &Projector, run_id: RunId<&str>| {
         let outcome = |(offset, id): &(Offset, OrEmpty<RecordId>)| {
             projector.outcome(run_id, partition, (*offset, 0), id.borrow())

@@ -18,6 +18,7 @@ mod cross_site;
 mod decisions;
 mod disk_full;
 mod documents;
+mod doubt;
 mod effect_facts;
 mod example_records;
 mod foreign_golden;

@@ -209,8 +209,10 @@ async fn an_append_beside_the_server_fails_on_a_mirror_and_names_the_home() {
 fn continuing(run: &str) -> Vec<(String, Option<Value>)> {
     let record = json!({ "run_id": run, "record_id": "late", "payload": { "type": "conversation_turn", "message_id": "late",
         "kind": "user", "content": "x" } });
+    let copy = (format!("/v1/runs/copy-of-{run}/copies"), Some(json!({ "from": run })));
     let run = format!("/v1/runs/{run}");
     vec![
+        copy,
         (run.clone(), None),
         (format!("{run}?consistency=eventual"), None),
         (format!("{run}/recovery"), None),
@@ -224,6 +226,31 @@ fn continuing(run: &str) -> Vec<(String, Option<Value>)> {
         (format!("{run}/records"), Some(record)),
         (format!("{run}/claims"), Some(json!({ "record_id": "claim" }))),
     ]
+}
+
+/// The other operations on a run: they show it to people, store content, or record what an operator decides.
+const OTHERS: &[(&str, &str)] = &[
+    ("get", "/v1/runs/{run}/records"),
+    ("post", "/v1/runs/{run}/contents"),
+    ("get", "/v1/runs/{run}/tail"),
+    ("get", "/v1/runs/{run}/standing/{list}"),
+    ("get", "/v1/runs/{run}/facts"),
+    ("post", "/v1/runs/{run}/effects/{id}/resolution"),
+];
+
+#[test]
+fn each_operation_on_a_run_either_continues_it_or_does_not() {
+    let continues = |(method, template): &(&str, &str)| {
+        continuing("r").iter().any(|(path, body)| {
+            let path: Vec<_> = path.split('?').next().unwrap_or_default().split('/').collect();
+            let template: Vec<_> = template.split('/').collect();
+            let is_same = path.iter().zip(&template).all(|(text, name)| name.starts_with('{') || text == name);
+            is_same && path.len() == template.len() && (*method == "post") == body.is_some()
+        })
+    };
+    let of_run = operations().filter(|(_, path)| path.contains("{run}"));
+    let others: Vec<_> = of_run.filter(|operation| !continues(operation)).collect();
+    assert_eq!(others, OTHERS, "a new operation that continues a run must refuse runs in doubt");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -256,7 +283,8 @@ async fn a_run_that_a_lost_home_may_have_continued_is_only_shown() {
         assert_eq!(in_doubt(run).await, expected);
     }
     assert_eq!(site.end().await, before, "no record was appended");
-    assert_eq!(in_doubt("ended").await, [""; 0]);
+    // The run itself can be copied, but its copy is unknown here.
+    assert_eq!(in_doubt("ended").await, ["/v1/runs/copy-of-ended/copies"]);
     let as_of = format!("/v1/runs/open/recovery?as_of={position}");
     for path in
         ["/v1/runs/open/records", "/v1/runs/open/facts", "/v1/effects", "/v1/anomalies?run=open", "/v1/runs", &as_of]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import runlog
-from runlog import Action, Config, Happened, Unavailable, sync
+from runlog import Action, Config, Happened, ReconcileRequired, Unavailable, sync
 from runlog._http import SyncHttp
 from runlog._wire import NoResponse, Request, Response
 
@@ -23,15 +23,25 @@ REFUSAL = {
     "home": HOME,
     "detail": f"this server reads log kafka:cluster:mirror, a mirror of the home {HOME}",
 }
+DOUBT = {
+    "type": "about:blank#reconcile_required",
+    "title": "reconcile required",
+    "status": 409,
+    "kind": "reconcile_required",
+    "reason": "doubt",
+    "detail": f"the home {HOME} was lost: check the run's effects at their receivers, then `runlog home accept`",
+}
 
 
 class Servers(SyncHttp):
-    """Two names of one server. A server in `mirrors` refuses requests about runs, and a server in `down` answers none."""
+    """Two names of one server. A server in `mirrors` refuses requests about runs, and a server in `down` answers none. With
+    `in_doubt`, the home was lost, and each server refuses requests about runs."""
 
     def __init__(self, url: str) -> None:
         self.config = Config([url, url.replace("127.0.0.1", "localhost")])
         super().__init__(self.config)
         self.mirrors, self.down, self.sent = set[str](), set[str](), list[Request]()
+        self.in_doubt = False
         self.knows_logs, self.is_older = False, False
 
     def send(self, request: Request) -> Response:
@@ -39,6 +49,8 @@ class Servers(SyncHttp):
             self.sent.append(request)
             if request.server in self.down:
                 raise NoResponse("the connection broke", sent=False)
+            if self.in_doubt:
+                return Response(409, {}, json.dumps(DOUBT).encode())
             if request.server in self.mirrors:
                 return Response(503, {}, json.dumps(REFUSAL).encode())
             if "%40" in request.path and self.is_older:
@@ -127,6 +139,84 @@ def test_a_position_names_its_log_to_a_server_that_knows_logs(url, run_id, knows
         assert logs(f"consistency=at-least%3D{place}") == sent
 
 
+def is_doubt(refused: pytest.ExceptionInfo[ReconcileRequired]) -> bool:
+    error = refused.value
+    return (error.action, error.problem["reason"], error.call) == (Action.OPERATOR, "doubt", "") and HOME in str(error)
+
+
+def test_a_run_in_doubt_runs_no_effect_until_an_operator_accepts_it(url, run_id):
+    servers = Servers(url)
+    effects: list[str] = []
+    with sync.Runlog(servers.config, servers) as rl:
+        run = rl.open(run_id)
+        run.call("mail", {}, lambda _: effects.append("mail"))
+        servers.in_doubt, servers.sent = True, []
+        for tries in range(1, 4):
+            with pytest.raises(ReconcileRequired) as refused:
+                run.call("pay", {}, lambda _: effects.append("pay"))
+            assert is_doubt(refused) and refused.value.happened is Happened.NOTHING
+            assert len(servers.sent) == tries, "a refusal is final, and is not repeated"
+        with pytest.raises(ReconcileRequired) as refused:
+            run.turn("user", "hello")
+        assert is_doubt(refused)
+        for refuse in (rl.open, rl.recover):
+            with pytest.raises(ReconcileRequired) as refused:
+                refuse(run_id)
+            assert is_doubt(refused)
+        assert effects == ["mail"]
+        # An operator accepts the run.
+        servers.in_doubt = False
+        run.call("pay", {}, lambda _: effects.append("pay"))
+    assert effects == ["mail", "pay"]
+
+
+def test_an_effect_that_ran_when_the_home_was_lost_runs_once(url, run_id):
+    servers = Servers(url)
+    effects: list[str] = []
+
+    def pay(_: object) -> str:
+        effects.append("pay")
+        servers.in_doubt = True
+        return "paid"
+
+    with sync.Runlog(servers.config, servers) as rl:
+        run = rl.open(run_id)
+        with pytest.raises(ReconcileRequired) as refused:
+            run.call("pay", {}, pay)
+        assert is_doubt(refused) and refused.value.happened is Happened.HELD
+        with pytest.raises(ReconcileRequired) as refused:
+            run.call("pay", {}, pay)
+        assert is_doubt(refused)
+        servers.in_doubt = False
+        answer = run.call("pay", {}, pay)
+        assert (answer.result, answer.recorded, effects) == ("paid", True, ["pay"])
+
+
+def test_another_attempt_of_a_run_in_doubt_names_the_doubt_and_no_decision(url, run_id):
+    servers = Servers(url)
+    effects: list[str] = []
+
+    def fails(_: object) -> None:
+        effects.append("try")
+        raise runlog.Unknown("no answer")
+
+    with sync.Runlog(servers.config, servers) as rl:
+        run = rl.open(run_id)
+        with pytest.raises(Unavailable):
+            run.call("pay", {}, fails, key="k")
+        send, servers_send = servers.send, Servers.send
+
+        def refuse_attempts(request: Request) -> Response:
+            servers.in_doubt = request.method == "POST" and b"tool_call_attempt" in (request.body or b"")
+            return servers_send(servers, request)
+
+        rl._driver.transport.send = refuse_attempts
+        with pytest.raises(ReconcileRequired) as refused:
+            run.call("pay", {}, fails, key="k")
+        rl._driver.transport.send = send
+    assert is_doubt(refused) and effects == ["try"]
+
+
 def test_a_refusal_of_doubt_needs_an_operator():
-    error = runlog.errors.of_problem({"kind": "reconcile_required", "reason": "doubt", "detail": "the home was lost"})
-    assert (error.action, error.happened) == (Action.OPERATOR, Happened.NOTHING)
+    error = runlog.errors.of_problem(DOUBT)
+    assert (error.action, error.happened, error.problem) == (Action.OPERATOR, Happened.NOTHING, DOUBT)

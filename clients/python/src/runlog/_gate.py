@@ -42,6 +42,7 @@ from .errors import (
     Stale,
     TooLarge,
     Unavailable,
+    is_doubt,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -324,6 +325,8 @@ class Gate:
         try:
             [outcome] = yield from writer.append([writer.records.make(payload)], read_back=True)
         except ReconcileRequired as error:
+            if is_doubt(error):
+                raise
             # A result arrived since the call was read.
             raise self.refusals.reconcile(call, error.message) from error
         return outcome

@@ -210,7 +210,10 @@ class Forked(Error, kind="usage", action=Action.STOP):
 
 
 class ReconcileRequired(Error, kind="reconcile_required", action=Action.OPERATOR):
-    """The call may have happened, and repeating it is not safe. Investigate, then run `runlog effects resolve`."""
+    """The call may have happened, and repeating it is not safe. Investigate, then run `runlog effects resolve`.
+
+    If `problem` has the reason `doubt`, the run may have done more than the journal knows, because the journal's home was lost: no
+    call of the run is repeated before an operator has checked its effects and runs `runlog home accept`. `call` is then empty."""
 
     def __init__(
         self,
@@ -220,8 +223,9 @@ class ReconcileRequired(Error, kind="reconcile_required", action=Action.OPERATOR
         evidence: Sequence[Mapping[str, Any]] = (),
         happened: Happened = Happened.NOTHING,
         run_id: str | None = None,
+        problem: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(message, happened=happened, run_id=run_id, record_id=call)
+        super().__init__(message, happened=happened, run_id=run_id, record_id=call, problem=problem)
         self.call = call
         """The record id of the request: `runlog effects resolve RUN CALL`."""
         self.evidence = tuple(evidence)
@@ -241,7 +245,7 @@ def of_problem(problem: Mapping[str, Any]) -> Error:
     """Makes the error for a problem document (RFC 9457) with a `kind`."""
     kind, detail = str(problem.get("kind")), str(problem.get("detail") or problem.get("title") or "")
     if kind == ReconcileRequired.kind:
-        return ReconcileRequired(detail, call=str(problem.get("record_id") or ""))
+        return ReconcileRequired(detail, call=str(problem.get("record_id") or ""), problem=problem)
     known = _KINDS.get(kind)
     if known is None:
         status = problem.get("status")
@@ -258,6 +262,11 @@ def is_mirror(problem: Mapping[str, Any]) -> bool:
     """Whether a server refused a request because it reads a mirror of the journal. The request had no effect, and only a server
     of the home accepts it."""
     return problem.get("kind") == Unavailable.kind and problem.get("reason") == "mirror"
+
+
+def is_doubt(error: Error) -> bool:
+    """Whether a server refused to continue a run that the journal's lost home may have continued. No record was appended."""
+    return error.kind == ReconcileRequired.kind and error.problem.get("reason") == "doubt"
 
 
 class Failed(Exception):

@@ -80,7 +80,8 @@ pub fn pure(seed: u64, broken: Option<Rule>) -> Result<Checked, Difference> {
     let history = history(seed);
     let at = |position: usize| Difference::after_event(seed, position);
     let mut model = model(&history, broken);
-    let mut product = pure::Product::new(&history);
+    // Every other seed's journal has a home, which changes no answer.
+    let mut product = pure::Product::with_home(&history, seed.is_multiple_of(2));
     let samples = looks(&history);
     let mut answers = 0;
     for (position, event) in history.events().iter().enumerate() {

@@ -1,11 +1,15 @@
 //! The product's fold over rows in memory: the work of the loop on a partition, without its threads and its disk.
 
-use super::in_process::{InProcess, Part};
+use super::{
+    encoding,
+    in_process::{InProcess, Part},
+};
 use anyhow::ensure;
 use runlog_log::{Delivery, Offset, PartitionId};
 use runlog_model::History;
 use runlog_projector::index::{
     fold::{Fold, Step, Stop, StopKind},
+    home::HomeState,
     store::{Memory, meta},
 };
 use runlog_schemas::codec::NoRegistry;
@@ -32,20 +36,31 @@ struct Lane {
     waiting: Vec<Delivery>,
     /// The start offset of the log.
     start: Offset,
+    /// Whether the journal has a home: the own log.
+    has_home: bool,
 }
 
 impl Product {
-    /// A product without records.
+    /// A product without records, whose journal has no home.
     pub fn new(history: &History) -> Self {
+        Self::with_home(history, false)
+    }
+
+    /// A product without records. Its journal may have a home.
+    pub fn with_home(history: &History, has_home: bool) -> Self {
         let journal = &history.journal;
         let identity = meta::Journal { journal_id: journal.journal_id.clone(), partitions: journal.partitions };
-        let lanes = PartitionId::all(journal.partitions).map(|partition| Lane::new(partition, &identity)).collect();
+        let lane = |partition| Lane::new(partition, &identity, has_home);
+        let lanes = PartitionId::all(journal.partitions).map(lane).collect();
         Self { topic: journal.topic.clone(), lanes, batch: usize::try_from(history.seed % 7).unwrap_or(0) + 1 }
     }
 
     /// Adds the next delivery of a partition to its batch, and folds a full batch.
-    pub fn deliver(&mut self, delivery: Delivery) -> anyhow::Result<()> {
+    pub fn deliver(&mut self, mut delivery: Delivery) -> anyhow::Result<()> {
         let (lane, batch) = (&mut self.lanes[delivery.partition.index()], self.batch);
+        if lane.has_home {
+            encoding::name_home(&mut delivery);
+        }
         lane.waiting.push(delivery);
         if lane.waiting.len() >= batch { lane.settle() } else { Ok(()) }
     }
@@ -85,13 +100,14 @@ impl Product {
 }
 
 impl Lane {
-    fn new(partition: PartitionId, journal: &meta::Journal) -> Self {
+    fn new(partition: PartitionId, journal: &meta::Journal, has_home: bool) -> Self {
         Self {
-            fold: empty(partition, journal),
+            fold: empty(partition, journal, has_home),
             stopped: None,
             log: Vec::new(),
             waiting: Vec::new(),
             start: Offset::ZERO,
+            has_home,
         }
     }
 
@@ -147,7 +163,7 @@ impl Lane {
                 self.stopped = Some(Stop { offset: row.at, kind: StopKind::CannotRebuild, error: String::new() });
             }
             Step::Rebuild { offset, row } => {
-                let mut fresh = empty(self.fold.partition, &self.fold.journal);
+                let mut fresh = empty(self.fold.partition, &self.fold.journal, self.has_home);
                 fresh.copy_skips_from(&self.fold)?;
                 fresh.void(offset, &row)?;
                 self.fold = fresh;
@@ -157,6 +173,8 @@ impl Lane {
     }
 }
 
-fn empty(partition: PartitionId, journal: &meta::Journal) -> Fold<Memory> {
-    Fold::resume(partition, journal.clone(), Arc::new(Memory::default()), Arc::new(NoRegistry)).expect("rows in memory")
+fn empty(partition: PartitionId, journal: &meta::Journal, has_home: bool) -> Fold<Memory> {
+    let fold = Fold::resume(partition, journal.clone(), Arc::new(Memory::default()), Arc::new(NoRegistry));
+    let own = encoding::own_log().filter(|_| has_home);
+    fold.expect("rows in memory").with_home(HomeState::new(own, None))
 }

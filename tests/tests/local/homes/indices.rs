@@ -127,3 +127,43 @@ async fn a_journal_that_arrives_in_another_journals_topic_stops_the_partition() 
     ensure!(server.home().role() == Role::Home);
     Ok(())
 }
+
+/// A genesis of another journal without a header, as an older server writes it.
+fn older_foreign_genesis() -> Entry {
+    let mut entry = foreign_genesis("unused");
+    entry.headers.retain(|(name, _)| name != home::HEADER);
+    entry
+}
+
+#[tokio::test]
+async fn an_older_journal_that_arrives_in_another_journals_topic_stops_it_only_after_its_home() -> anyhow::Result<()> {
+    let (dir, older) = (tempdir()?, MemoryLog::new(PARTITIONS));
+    serve(dir.path(), &older).await?;
+    let genesis = deliveries(&older, PartitionId::ZERO).await?.remove(0);
+    // A journal without a home, in a log with an id.
+    let (own, one): (_, PartitionId) = (log("own"), 1_u32.try_into()?);
+    for partition in PartitionId::all(PARTITIONS) {
+        let Delivery { key, value, headers, .. } = genesis.clone();
+        own.append(partition, vec![Entry { key, value, headers }]).await?;
+    }
+    // Before a home: two older servers may have created the journal at the same time, and the first genesis decided.
+    own.append(PartitionId::ZERO, vec![older_foreign_genesis()]).await?;
+    fill(&own, "r").await?;
+    let server = all_builds(&own, async |projector| caught_up(projector).await).await?;
+    ensure!(server.home().role() == Role::Unknown);
+    // After it: a server that knows homes names its log, so the record is a copy.
+    for partition in PartitionId::all(PARTITIONS) {
+        own.append(partition, vec![carrier(&own, &home_of(1, "own", None)).await?]).await?;
+    }
+    own.append(PartitionId::ZERO, vec![older_foreign_genesis()]).await?;
+    fill(&own, "s").await?;
+    let server = all_builds(&own, async |projector| {
+        let (kind, offset, error) = stopped(projector, PartitionId::ZERO).await?;
+        ensure!((kind, offset) == (StopKind::NotAJournal, 6_u32.into()), "{kind:?} at {offset}: {error}");
+        ensure!(error.contains("a genesis of journal another arrives"), "{error}");
+        Ok(projector.caught_up(one, DEADLINE).await?)
+    })
+    .await?;
+    ensure!(server.home().role() == Role::Home);
+    Ok(())
+}

@@ -333,20 +333,25 @@ pub(super) async fn outcome(
         let Some(record_id) = query.record_id.borrow() else {
             return Err(Error::new(ErrorKind::Usage, "an outcome needs a position or a record_id").into());
         };
-        let outcome = app.projector.landed(run_id.borrow(), record_id, consistency, ask.deadline()).await?;
-        let outcome = outcome.filter(|_| app.caller.sees(run_id.borrow()));
+        // To other callers the run is absent, in doubt or not.
+        let outcome = if app.caller.sees(run_id.borrow()) {
+            app.projector.landed(run_id.borrow(), record_id, consistency, ask.deadline()).await?
+        } else {
+            app.wait_for_run(run_id.borrow(), &ask).await?;
+            None
+        };
         let message = || format!("run {run_id} has no record {record_id}");
         let none = || Error::new(ErrorKind::NotFound, message()).about_record(record_id);
         return outcome.map(Json).ok_or_else(none).map_err(Refusal);
     };
     let (position, record_id) = (position_in(&app, &position)?, query.record_id.borrow());
-    let outcome =
-        app.projector.read_back(run_id.borrow(), &position, record_id, &also, consistency, ask.deadline()).await?;
-    if app.caller.sees(run_id.borrow()) {
-        Ok(Json(outcome))
-    } else {
-        Err(app.projector.no_record_at(run_id.borrow(), &position, record_id).into())
+    if !app.caller.sees(run_id.borrow()) {
+        let applied = Consistency::AtLeast(position.partition, position.offset);
+        app.projector.wait(position.partition, applied, ask.deadline()).await?;
+        return Err(app.projector.no_record_at(run_id.borrow(), &position, record_id).into());
     }
+    let outcome = app.projector.read_back(run_id.borrow(), &position, record_id, &also, consistency, ask.deadline());
+    Ok(Json(outcome.await?))
 }
 
 /// Parses a position of a request: PARTITION:OFFSET, or PARTITION:OFFSET:INDEX. Its log, if it names one, was compared before.

@@ -5,6 +5,7 @@
 
 mod append_alone;
 mod content;
+mod doubt;
 mod handles;
 mod operators;
 mod principals;

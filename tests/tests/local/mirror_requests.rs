@@ -223,7 +223,8 @@ fn continuing(run: &str) -> Vec<(String, Option<Value>)> {
         (format!("{run}/checkpoints/latest"), None),
         (format!("{run}/checkpoints/c"), None),
         (format!("{run}/outcome?record_id=first"), None),
-        (format!("{run}/records"), Some(record)),
+        (format!("{run}/records"), Some(record.clone())),
+        (format!("{run}/records?check=true"), Some(record)),
         (format!("{run}/claims"), Some(json!({ "record_id": "claim" }))),
     ]
 }

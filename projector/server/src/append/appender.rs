@@ -1,7 +1,6 @@
 //! Appends records of runs: fills in the numbers that a client left out, then applies the log's own rules.
 
 use super::{
-    blocking::blocking,
     land::append_planned,
     origin::Origin,
     outcomes::AnswerAt,
@@ -142,10 +141,8 @@ impl Appender {
         // Before content is stored, and before the run is in doubt here: the home may know better.
         self.projector.home().check_home("an append")?;
         self.projector.running(self.projector.partition_of(run_id))?;
-        let by_writer = || Author::of(drafts.iter().map(|draft| &draft.record)) == Author::Writer;
-        if self.projector.home().takeover().is_some() && by_writer() {
-            blocking(&self.projector, run_id, Projector::check_doubt).await?;
-        }
+        let author = Author::of(drafts.iter().map(|draft| &draft.record));
+        self.projector.check_author(run_id, author).await?;
         let mut drafts = stow(&self.projector, drafts, &origin.caller, deadline).await?;
         for draft in drafts.iter_mut().filter(|draft| !draft.has_record_id) {
             draft.name(RecordId::new((self.projector.config().ids)())?);

@@ -3,7 +3,7 @@
 use super::{blocking::blocking, origin::Origin, plan};
 use runlog_projector::index::{
     error::Error,
-    projector::{Consistency, Projector},
+    projector::{Author, Consistency, Projector},
 };
 use runlog_schemas::{
     answer::Outcome,
@@ -13,6 +13,8 @@ use runlog_schemas::{
 use std::{sync::Arc, time::Duration};
 
 /// Dry-runs an append. The position of a new record is the position of the run's last record.
+///
+/// Errors: `ReconcileRequired` for a run in doubt, as the append.
 pub(crate) async fn check(
     projector: &Arc<Projector>,
     run_id: RunId<&str>,
@@ -26,6 +28,7 @@ pub(crate) async fn check(
         }
     }
     projector.wait(projector.partition_of(run_id), Consistency::Latest, deadline).await?;
+    projector.check_author(run_id, Author::of(drafts.iter().map(|draft| &draft.record))).await?;
     for draft in drafts.iter_mut().filter(|draft| !draft.has_record_id) {
         draft.name(RecordId::new((projector.config().ids)())?);
     }

@@ -48,10 +48,18 @@ impl Projector {
         author: Author,
         entries: Vec<Entry>,
     ) -> Result<Vec<Offset>, NotAppended> {
-        if author == Author::Writer {
-            self.check_continued(run_id).await.map_err(|error| NotAppended { error, had_no_effect: true })?;
-        }
+        self.check_author(run_id, author).await.map_err(|error| NotAppended { error, had_no_effect: true })?;
         self.append_to_partition(self.partition_of(run_id), entries).await
+    }
+
+    /// Checks whether `author` may append to the run, without an append.
+    ///
+    /// Errors: `ReconcileRequired` for a writer of a run in doubt.
+    pub async fn check_author(&self, run_id: RunId<&str>, author: Author) -> Result<(), Error> {
+        match author {
+            Author::Operator => Ok(()),
+            Author::Writer => self.check_continued(run_id).await,
+        }
     }
 
     /// Appends records of a partition. Returns their offsets after the acknowledgement.

@@ -11,6 +11,7 @@ exits with 0 if each check holds, otherwise with 1:
   the home, also after its index was built again.
 * The mirror refuses each request that only the home answers, and gets no record.
 * MirrorMaker with its default settings fills another topic, and `runlog doctor` reports that it does not write exactly once.
+* The home is lost, and the mirror takes over. A run that was open is refused as in doubt until `runlog home accept`.
 
 A wait for records ends when no record arrives for a while, not after a fixed time. Each wait ends when a process has ended.
 """
@@ -399,6 +400,25 @@ replication.policy.class=org.apache.kafka.connect.mirror.IdentityReplicationPoli
         self.check(reported, "`runlog doctor` reports a MirrorMaker that does not write exactly once")
         mirror.end()
 
+    def take_over(self):
+        """Loses the cluster of the home, and makes the mirror the home."""
+        lost = self.home.ask("/v1/journal")[1]["log_id"]
+        self.clusters[0].kill()
+        self.home.process.kill()
+        self.mirror.end()
+        self.mirror.command += ["--take-home", lost, "--who", "jo", "--why", "the cluster is lost"]
+        self.mirror.start()
+        is_home = lambda: self.mirror.ask("/v1/journal")[1]["role"] == "home"
+        await_start("the mirror takes over", [self.clusters[1]], is_home)
+        claims = [self.mirror.ask(f"/v1/runs/run-{number}/claims", {"claimed_by": "a test"}) for number in range(RUNS)]
+        doubts = sum(status == 409 and answer.get("reason") == "doubt" for status, answer in claims)
+        self.check(doubts == RUNS, f"after the mirror took over, {doubts} of {RUNS} open runs are refused as in doubt")
+        accepted, _ = self.mirror.run("home", "accept", "run-0", "--who", "jo", "--why", "its effects are checked", "--yes")
+        self.check(accepted == 0, "`runlog home accept` accepts a run")
+        claim, other = (self.mirror.ask(f"/v1/runs/run-{number}/claims", {"claimed_by": "a test"}) for number in range(2))
+        in_doubt = other[0] == 409 and other[1].get("reason") == "doubt"
+        self.check(claim[0] == 200 and in_doubt, "agents can claim the accepted run, and no other open run")
+
 
 def main():
     runlog, jars = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
@@ -411,6 +431,7 @@ def main():
         test.ask_mirror()
         test.build_index_again()
         test.mirror_with_defaults()
+        test.take_over()
         wrong = test.wrong
     finally:
         for process in reversed(STARTED):

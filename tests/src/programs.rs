@@ -23,7 +23,8 @@ pub fn built(name: &str) -> anyhow::Result<PathBuf> {
 /// A command that starts one of the processes of `bin/test_process/main.rs`.
 pub fn test_process(name: &str) -> anyhow::Result<Command> {
     let mut command = Command::new(built("test_process")?);
-    command.arg(name);
+    // The backtrace of an error fills the reported end of a process's log, and says less than the error.
+    command.arg(name).env("RUST_LIB_BACKTRACE", "0");
     Ok(command)
 }
 

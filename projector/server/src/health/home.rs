@@ -236,14 +236,14 @@ pub(super) fn of_weakness(weakness: Weakness, read_only: bool) -> Option<Finding
 
 /// Reads a partition, if it runs and has applied the whole log.
 fn caught_up(app: &App, health: &PartitionHealth) -> Result<Option<CaughtUp>, Error> {
-    let PartitionHealth { partition, end, ref state, .. } = *health;
+    let PartitionHealth { partition, applied, end, ref state, .. } = *health;
     let (true, Some(end)) = (*state == PartitionState::Running, end) else { return Ok(None) };
+    if applied != end {
+        return Ok(None);
+    }
     let store = app.projector.store(partition);
     let view = store.view();
     let progress: Progress = view.get(&meta::progress())?.unwrap_or_default();
-    if progress.next_offset != end {
-        return Ok(None);
-    }
     let home: Option<HomeRow> = view.get(&meta::home())?;
     let ends_in_record = progress.last.is_some_and(|last| last.offset.saturating_add(1) == end);
     Ok(Some(CaughtUp { partition, epoch: home.map_or(0, |home| home.epoch), ends_in_record }))

@@ -38,6 +38,9 @@ pub(super) struct ListQuery {
     since: Option<String>,
     #[serde(default)]
     stuck: bool,
+    /// Only open runs whose home was lost and that no operator has accepted.
+    #[serde(default)]
+    in_doubt: bool,
     /// A duration such as `30s`.
     idle: Option<String>,
     consistency: Option<String>,
@@ -93,17 +96,24 @@ pub(super) async fn list(app: App, Query(query): Query<ListQuery>) -> Result<Jso
         Ok(i64::try_from(humantime::parse_duration(idle).map_err(usage)?.as_millis()).unwrap_or(i64::MAX))
     });
     let idle = idle.transpose()?;
-    let filter = Filter {
+    let mut filter = Filter {
         prefix: query.prefix,
         status: status.transpose()?,
         since_millis,
         until_millis: idle.map(|idle| app.projector.log_now().saturating_sub(idle)),
         stuck: query.stuck,
+        in_doubt_since: None,
         visible: app.caller.visible(),
     };
     let after = After::parse(query.newest, query.cursor.as_deref())?;
     for partition in PartitionId::all(app.projector.journal().partitions) {
         app.projector.wait(partition, consistency, ask.deadline()).await?;
+    }
+    if query.in_doubt {
+        filter.in_doubt_since = app.projector.home().takeover();
+        if filter.in_doubt_since.is_none() {
+            return Ok(Json(Runs { runs: Vec::new(), next_cursor: None }));
+        }
     }
     app.read(move |app| {
         match after {

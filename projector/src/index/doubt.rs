@@ -57,15 +57,8 @@ impl Author {
 pub(super) fn check<R: Rows>(rows: &R, home: &HomeState, run_id: RunId<&str>) -> Result<(), Error> {
     let Some(home) = home.takeover() else { return Ok(()) };
     let run: Option<RunRow> = rows.get(&runs::key(run_id))?;
-    if run.as_ref().is_some_and(|run| run.head.status != RunStatus::Open) {
+    if !is_in_doubt(rows, &home, run_id, run.as_ref())? {
         return Ok(());
-    }
-    let in_partition: Option<HomeRow> = rows.get(&meta::home())?;
-    if let Some(since) = in_partition.filter(|row| row.epoch == home.epoch).map(|row| row.offset) {
-        let is_new = first_record(rows, run_id)?.is_some_and(|first| first > since);
-        if is_new || is_accepted(rows, Some(run_id), since)? || (run.is_none() && is_accepted(rows, None, since)?) {
-            return Ok(());
-        }
     }
     let HomeRow { from, log, who, why, .. } = home;
     let (state, or) = match run {
@@ -79,6 +72,22 @@ pub(super) fn check<R: Rows>(rows: &R, home: &HomeState, run_id: RunId<&str>) ->
          journal knows. Check its effects at their receivers, then `runlog home accept {run_id} --who NAME --why TEXT`{or}"
     );
     Err(Error::doubt(message).about(Subject { run_id: Some(run_id.to_owned()), ..Subject::default() }))
+}
+
+/// Whether a run is in doubt since the takeover by `home`. `run` is its row, `None` for an unknown run.
+pub(super) fn is_in_doubt<R: Rows>(
+    rows: &R,
+    home: &HomeRow,
+    run_id: RunId<&str>,
+    run: Option<&RunRow>,
+) -> Result<bool, store::Error> {
+    if run.is_some_and(|run| run.head.status != RunStatus::Open) {
+        return Ok(false);
+    }
+    let in_partition: Option<HomeRow> = rows.get(&meta::home())?;
+    let Some(since) = in_partition.filter(|row| row.epoch == home.epoch).map(|row| row.offset) else { return Ok(true) };
+    let is_new = first_record(rows, run_id)?.is_some_and(|first| first > since);
+    Ok(!is_new && !is_accepted(rows, Some(run_id), since)? && (run.is_some() || !is_accepted(rows, None, since)?))
 }
 
 /// Whether an operator accepted the run, or all unknown runs, after the home's record at `since`.

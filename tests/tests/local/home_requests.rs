@@ -58,6 +58,18 @@ impl Site {
         self.served.get("/v1/journal").await.1["role"].clone()
     }
 
+    /// The ids of the runs that wait for an operator.
+    async fn in_doubt(&self) -> Vec<String> {
+        let (mut ids, mut cursor) = (Vec::new(), String::new());
+        loop {
+            let (_, page) =
+                self.served.get(&format!("/v1/runs?in_doubt=true&limit=1&consistency=latest{cursor}")).await;
+            ids.extend(page["runs"][0]["run_id"].as_str().map(str::to_owned));
+            let Some(next) = page["next_cursor"].as_str() else { return ids };
+            cursor = format!("&cursor={next}");
+        }
+    }
+
     /// Whether an agent may continue the run.
     async fn continues(&self, run: &str) -> bool {
         let (status, answer) = self.served.get(&format!("/v1/runs/{run}/recovery")).await;
@@ -109,6 +121,7 @@ async fn a_run_in_doubt_continues_after_an_operator_accepts_it() {
         body
     };
     // No home was lost, so every run continues.
+    assert_eq!(site.in_doubt().await, [""; 0]);
     let before = site.ends().await;
     let (status, accepted) = site.post("/v1/home/accepts", statement(json!({ "run_id": "a" }))).await;
     assert_eq!((status, accepted, site.ends().await), (200, json!({ "outcomes": [] }), before));
@@ -134,6 +147,7 @@ async fn a_run_in_doubt_continues_after_an_operator_accepts_it() {
         continuing
     };
     assert_eq!(continuing().await, [""; 0]);
+    assert_eq!(site.in_doubt().await, ["a", "b"]);
     for wrong in [json!({}), json!({ "run_id": "a", "unknown_runs": true })] {
         let (status, problem) = site.post("/v1/home/accepts", statement(wrong)).await;
         assert_eq!((status, &problem["kind"]), (400, &json!("usage")), "{problem}");
@@ -141,6 +155,7 @@ async fn a_run_in_doubt_continues_after_an_operator_accepts_it() {
     let (status, accepted) = site.post("/v1/home/accepts", statement(json!({ "run_id": "a" }))).await;
     assert_eq!((status, accepted["outcomes"].as_array().map(Vec::len)), (200, Some(1)), "{accepted}");
     assert_eq!(continuing().await, ["a"]);
+    assert_eq!(site.in_doubt().await, ["b"]);
     let (status, accepted) = site.post("/v1/home/accepts", statement(json!({ "unknown_runs": true }))).await;
     assert_eq!((status, accepted["outcomes"].as_array().map(Vec::len)), (200, Some(2)), "{accepted}");
     assert_eq!(continuing().await, ["a", "unknown"]);

@@ -16,7 +16,7 @@ use runlog_projector::index::{
     },
 };
 use runlog_schemas::{
-    answer::{Finding, PartitionHealth, PartitionState, ProblemReason, RunStatus, Severity},
+    answer::{Finding, PartitionHealth, PartitionState, Severity},
     id::{LogId, PartitionId},
 };
 
@@ -133,7 +133,8 @@ impl View {
             (Role::Mirror, Some(own)) => Some(warning(
                 format!("this server reads a mirror of journal {journal}: log {own}, home {log}"),
                 "ask a server of the home to write, and to read at latest. In MirrorMaker's properties set \
-                 ALIAS.exactly.once.source.support=enabled with the alias of this cluster; without an alias the setting is ignored",
+                 ALIAS.exactly.once.source.support=enabled with the alias of this cluster; without an alias the setting is ignored. If \
+                 the home is lost for good: see `The home is lost` in docs/operate.md",
             )),
             (Role::Mirror, None) => Some(warning(
                 format!(
@@ -179,7 +180,8 @@ impl View {
             many(count, "open run")
         );
         let fix = if self.role == Role::Home {
-            "check the effects of each run at their receivers, then `runlog home accept RUN --who NAME --why TEXT`"
+            "`runlog runs --in-doubt` lists them. Check the effects of each run at their receivers, then `runlog home accept RUN --who NAME \
+             --why TEXT`"
         } else {
             "an operator accepts them at the journal's home"
         };
@@ -203,20 +205,13 @@ impl View {
 
 /// Counts the open runs in doubt.
 fn runs_in_doubt(app: &App) -> Result<u64, Error> {
-    if app.projector.home().takeover().is_none() {
-        return Ok(0);
-    }
-    let open = Filter { status: Some(RunStatus::Open), ..Filter::default() };
+    let Some(home) = app.projector.home().takeover() else { return Ok(0) };
+    let in_doubt = Filter { in_doubt_since: Some(home), ..Filter::default() };
     let (limit, now, mut count) = (usize::try_from(COUNT_MAX).unwrap_or(usize::MAX), app.projector.log_now(), 0);
     for partition in PartitionId::all(app.projector.journal().partitions) {
         let store = app.projector.store(partition);
-        let runs = query::runs::list(&store.view(), app.topic_partition(partition), &open, None, limit, now)?;
-        for run in runs {
-            match app.projector.check_doubt(run.run_id.borrow()) {
-                Err(error) if error.reason() == Some(ProblemReason::Doubt) => count += 1,
-                checked => checked?,
-            }
-        }
+        let runs = query::runs::list(&store.view(), app.topic_partition(partition), &in_doubt, None, limit, now)?;
+        count += runs.len() as u64;
     }
     Ok(count)
 }

@@ -2,8 +2,9 @@
 
 use super::{TopicPartition, effects, time, visible::Visible};
 use crate::index::{
+    doubt,
     error::Error,
-    store::{self, Parts, Rows, runs::RunRow},
+    store::{self, Parts, Rows, meta::HomeRow, runs::RunRow},
 };
 use runlog_schemas::{
     answer::{ErrorKind, Run},
@@ -31,6 +32,9 @@ pub struct Filter {
     pub until_millis: Option<i64>,
     /// Only open runs that have a `reconcile_required` effect.
     pub stuck: bool,
+    /// The home that took over from a lost home: only open runs that the lost home may have continued, and that no operator has
+    /// accepted.
+    pub in_doubt_since: Option<HomeRow>,
     /// The runs that the caller may see.
     pub visible: Visible,
 }
@@ -42,12 +46,18 @@ impl Filter {
             && self.status.is_none_or(|status| row.head.status == status)
             && self.since_millis.is_none_or(|since| row.updated_at_millis >= since)
             && self.until_millis.is_none_or(|until| row.updated_at_millis <= until);
-        Ok(fits && (!self.stuck || (row.head.status == RunStatus::Open && effects::any_unsafe(rows, run_id)?)))
+        if !fits || (self.stuck && (row.head.status != RunStatus::Open || !effects::any_unsafe(rows, run_id)?)) {
+            return Ok(false);
+        }
+        Ok(match &self.in_doubt_since {
+            Some(home) => doubt::is_in_doubt(rows, home, run_id, Some(row))?,
+            None => true,
+        })
     }
 }
 
 /// Up to `limit` runs of this partition after `after` (exclusive), in id order. One seek for each prefix of visible ids, a
-/// step per run read, and for `stuck` a seek per open run.
+/// step per run read, and for `stuck` and `in_doubt_since` a seek per open run.
 ///
 /// Errors: `Usage` for an `after` without the filter's prefix, which belongs to another list.
 pub fn list<R: Rows>(

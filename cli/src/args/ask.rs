@@ -31,6 +31,9 @@ pub(crate) struct Runs {
     /// Only open runs that wait for a decision: see `runlog effects --pending --unsafe`
     #[arg(long, conflicts_with = "status")]
     pub(crate) stuck: bool,
+    /// Only open runs whose home was lost, which wait for `runlog home accept`
+    #[arg(long, conflicts_with = "status")]
+    pub(crate) in_doubt: bool,
     /// Only runs whose last record is at least this old, such as 30s. With `--status open` their process may be dead
     #[arg(long, value_name = "DURATION")]
     pub(crate) idle: Option<humantime::Duration>,

@@ -11,7 +11,7 @@ use crate::{
     text::{Cell, Text},
 };
 use runlog_schemas::{
-    answer::{ErrorKind, HomeSet, Journal, JournalHome, LogRole, OrOther, Outcomes, Position},
+    answer::{ErrorKind, HomeSet, Journal, JournalHome, LogRole, OrOther, Outcomes, Position, Runs},
     id::{LogId, RunId},
 };
 use serde::Serialize;
@@ -25,6 +25,9 @@ pub(super) async fn run(session: &Session, args: args::Home) -> Result<Answer, E
     }
 }
 
+/// The highest number of runs in doubt that `home` counts.
+const COUNT_MAX: usize = 1000;
+
 /// The part of a server's answer that is about its log.
 #[derive(Debug, Serialize)]
 struct Shown {
@@ -33,17 +36,42 @@ struct Shown {
     log_id: Option<LogId>,
     home: Option<JournalHome>,
     role: OrOther<LogRole>,
+    /// The first open runs that wait because the home was lost. Absent if this is the journal's first home.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_doubt: Option<InDoubt>,
+}
+
+/// The open runs that wait for `home accept`.
+#[derive(Debug, Serialize)]
+struct InDoubt {
+    count: usize,
+    /// Whether there are more runs.
+    more: bool,
 }
 
 async fn read(session: &Session, wait: Duration) -> Result<Shown, Error> {
     let journal: Journal = session.client.get(Target::new("/v1/journal"), wait).await?;
     let Journal { journal_id, topic, log_id, home, role, .. } = journal;
-    Ok(Shown { journal_id, topic, log_id, home, role })
+    Ok(Shown { journal_id, topic, log_id, home, role, in_doubt: None })
 }
 
 async fn show(session: &Session, wait: Duration) -> Result<Answer, Error> {
-    session.output.answer(&read(session, wait).await?, facts)?;
+    let mut shown = read(session, wait).await?;
+    if shown.home.as_ref().is_some_and(|home| home.epoch > 1) {
+        shown.in_doubt = in_doubt(session, wait).await?;
+    }
+    session.output.answer(&shown, facts)?;
     Ok(Answer::Yes)
+}
+
+/// Returns `None` if this credential may not list runs.
+async fn in_doubt(session: &Session, wait: Duration) -> Result<Option<InDoubt>, Error> {
+    let target = Target::new("/v1/runs").with_flag("in_doubt", true).with("limit", COUNT_MAX);
+    match session.client.get::<Runs>(target, wait).await {
+        Ok(Runs { runs, next_cursor }) => Ok(Some(InDoubt { count: runs.len(), more: next_cursor.is_some() })),
+        Err(error) if error.kind() == ErrorKind::Forbidden => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 fn facts(shown: &Shown, text: &mut Text) {
@@ -57,7 +85,7 @@ fn facts(shown: &Shown, text: &mut Text) {
         }
         _ => Cell::from("the journal has no home: a server on a copy of the topic would also accept appends").bad(),
     };
-    text.facts([
+    let mut facts = vec![
         ("journal", Cell::from(&shown.journal_id)),
         ("topic", Cell::from(&shown.topic)),
         ("log", shown.log_id.as_ref().map(LogId::as_str).into()),
@@ -65,7 +93,14 @@ fn facts(shown: &Shown, text: &mut Text) {
         ("epoch", shown.home.as_ref().map(|home| u64::from(home.epoch)).into()),
         ("role", Cell::status(shown.role.as_str())),
         ("", effect),
-    ]);
+    ];
+    if let Some(InDoubt { count, more }) = &shown.in_doubt {
+        let more = if *more { " or more" } else { "" };
+        let waiting =
+            format!("{count}{more} open runs wait for `runlog home accept`; `runlog runs --in-doubt` lists them");
+        facts.push(("in doubt", if *count > 0 { Cell::from(waiting).bad() } else { Cell::from("no open runs") }));
+    }
+    text.facts(facts);
 }
 
 /// The body of `POST /v1/home`.

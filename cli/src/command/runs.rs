@@ -21,6 +21,9 @@ pub(super) async fn list(session: &Session, args: args::Runs) -> Result<Answer, 
     if args.idle.is_some() {
         session.needs(&[Feature::Filters], session.wait(&args.reading.wait, READ_WAIT)).await?;
     }
+    if args.in_doubt {
+        session.needs(&[Feature::Logs], session.wait(&args.reading.wait, READ_WAIT)).await?;
+    }
     let idle = args.idle.map(|idle| idle.to_string().replace(' ', ""));
     let target = Target::new("/v1/runs")
         .with_some("status", args.status.as_deref())
@@ -28,7 +31,8 @@ pub(super) async fn list(session: &Session, args: args::Runs) -> Result<Answer, 
         .with_some("since", since.as_deref())
         .with_some("idle", idle.as_deref())
         .with_flag("newest", args.newest)
-        .with_flag("stuck", args.stuck);
+        .with_flag("stuck", args.stuck)
+        .with_flag("in_doubt", args.in_doubt);
     let page = PageOptions { limit: Some(args.limit), cursor: args.cursor };
     let list: Runs = pages::get(session, target, &page, &args.reading).await?;
     let is_long = |run: &Run| session.verbose == 0 && run.run_id.as_str().chars().count() > RUN_ID_WIDTH;

@@ -44,6 +44,11 @@ impl Error {
         self
     }
 
+    /// The reason, for kinds with several reasons.
+    pub(crate) fn reason(&self) -> Option<&str> {
+        self.details.get("reason").and_then(Value::as_str)
+    }
+
     /// Adds the error's subject as members of its document.
     fn about(self, subject: Subject) -> Self {
         let Subject { run_id, topic, partition, offset, record_id } = subject;

@@ -9,10 +9,10 @@ use crate::{
     output, render,
     session::{APPEND_WAIT, READ_WAIT, Session},
     text::{Cell, Text},
-    value::{self, Consistency},
+    value::{self, Consistency, LogPosition, Place},
 };
 use runlog_schemas::{
-    answer::{Effect, Effects, ErrorKind, Evidence, Feature, Outcome, Pending},
+    answer::{Effect, Effects, ErrorKind, Evidence, Feature, Outcome, Pending, Position, ProblemReason, Runs},
     id::{ContentHash, RecordId},
     json::Json,
 };
@@ -189,7 +189,19 @@ fn changes(shown: &Pending, now: &Pending) -> Vec<String> {
 async fn pending(session: &Session, args: &args::Resolve) -> Result<Option<Pending>, Error> {
     let reading =
         ReadOptions { consistency: Some(Consistency::Latest), wait: Deadline { deadline: args.wait.deadline } };
-    let recovery = recover::read_all_pages(session, &args.run.run, false, None, &reading).await?;
+    let run_id = &args.run.run;
+    let recovery = match recover::read_all_pages(session, run_id, false, None, &reading).await {
+        // The current state is for agents. Operators decide by the state as of the run's last record.
+        Err(error) if error.reason() == Some(ProblemReason::Doubt.as_str()) => {
+            let target = Target::new("/v1/runs").with("prefix", run_id).with_flag("in_doubt", true).with("limit", 1);
+            let Runs { runs, .. } = session.read(target, &reading).await?;
+            let Some(run) = runs.into_iter().find(|run| run.run_id == *run_id) else { return Err(error) };
+            let Position { partition, offset, log, .. } = run.position;
+            let last = Place { position: LogPosition { partition, offset }, log };
+            recover::read_all_pages(session, run_id, false, Some(last), &reading).await?
+        }
+        read => read?,
+    };
     Ok(recovery.pending.into_iter().find(|effect| effect.id == args.id))
 }
 

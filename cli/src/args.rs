@@ -127,7 +127,9 @@ pub(crate) enum Command {
     Demo(Demo),
     /// Index a journal and serve it over HTTP
     #[command(after_help = "Examples:\n  runlog serve --local --data ./journal\n  \
-                            runlog serve --brokers localhost:9092 --data /var/lib/runlog")]
+                            runlog serve --brokers localhost:9092 --data /var/lib/runlog\n  \
+                            runlog serve --brokers localhost:9092 --data /var/lib/runlog \\\n    \
+                            --take-home kafka:MkU3OEVBNTcwNTJENDM2Qk:XvNFJqY8S9-aPtxsJ-VgvA --who jo --why 'region A burned down'")]
     Serve(Serve),
     /// Import runs that another framework recorded
     #[command(after_help = "Examples:\n  runlog import tau-bench results.json\n  \
@@ -148,7 +150,7 @@ pub(crate) enum Command {
     Publish(Publish),
     /// List runs
     #[command(after_help = "Examples:\n  runlog runs --newest --limit 20\n  runlog runs --status open --since 2h\n  \
-                            runlog runs --stuck")]
+                            runlog runs --stuck\n  runlog runs --in-doubt")]
     Runs(Runs),
     /// Show the records of a run
     #[command(after_help = "Examples:\n  runlog show run-42\n  runlog show run-42 --as-of 3:4711\n  \

@@ -258,7 +258,13 @@ mod tests {
 
     #[test]
     fn an_unknown_key_is_refused_by_name_with_its_line_and_column() {
-        for (text, name) in [(r#"{"sever": "x"}"#, "sever"), (r#"{"serve": {"port": 1}}"#, "port")] {
+        for (text, name) in [
+            (r#"{"sever": "x"}"#, "sever"),
+            (r#"{"serve": {"port": 1}}"#, "port"),
+            // In a template they would begin a second journal, or end the home, in each region.
+            (r#"{"serve": {"new_journal": true}}"#, "new_journal"),
+            (r#"{"serve": {"take_home": "kafka:a:b"}}"#, "take_home"),
+        ] {
             let error = Config::parse(text).unwrap_err().to_string();
             assert!(error.contains(&format!("unknown field `{name}`")) && error.contains("line 1"), "{error}");
         }

@@ -325,6 +325,30 @@ mod tests {
     }
 
     #[test]
+    fn a_takeover_is_typed_with_author_and_reason_and_only_for_a_server_that_reads_kafka() {
+        let line = "runlog serve --brokers b:1 --data d --take-home kafka:a:b --who jo --why lost";
+        let takeover = take_home::Takeover::new(&settings(line, None, Config::default()).unwrap().flags);
+        assert!(takeover.is_some_and(|takeover| format!("{takeover:?}").contains("kafka:a:b")));
+        for line in [
+            line.replace(" --why lost", ""),
+            line.replace(" --who jo", ""),
+            line.replace("--take-home kafka:a:b ", ""),
+            line.replace("kafka:a:b", "kafka:a@b"),
+            line.replace("--brokers b:1", "--local"),
+            format!("{line} --paused"),
+            format!("{line} --new-journal"),
+        ] {
+            assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
+        }
+        let command = <Cli as clap::CommandFactory>::command();
+        let serve = command.find_subcommand("serve").unwrap();
+        for name in ["new_journal", "take_home", "who", "why"] {
+            let argument = serve.get_arguments().find(|argument| argument.get_id() == name).unwrap();
+            assert!(argument.get_env().is_none(), "{name}");
+        }
+    }
+
+    #[test]
     fn a_server_without_log_or_folder_is_a_usage_error() {
         for line in [
             "runlog serve --data d",

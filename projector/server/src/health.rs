@@ -216,9 +216,15 @@ fn fix(partition: PartitionId, stop: &Stop, read_only: bool) -> String {
              builds the index from this log"
                 .into()
         }
-        StopKind::ForeignSkip => {
+        StopKind::ForeignSkip if read_only => {
             "serve the journal's home; this partition answers at eventual, as before the skip. Delete nothing".into()
         }
+        // This log took over from the log whose offset the skip names.
+        StopKind::ForeignSkip => format!(
+            "void the skip, so that the record that it means stays applied: runlog dead-letter skip {partition}:{} --who NAME --why \
+             TEXT; a skip of this log can void the record",
+            stop.offset
+        ),
         StopKind::NotAJournal => {
             "serve the topic that the journal was created on, or a new one; if MirrorMaker copies another journal into this \
              topic, stop it, and let it fill a topic of its own"

@@ -27,6 +27,7 @@ mod python_decodes;
 mod recreated_topic;
 mod secured_broker;
 mod tail_all;
+mod take_home;
 mod three_brokers;
 mod unreadable_records;
 mod upgrade;

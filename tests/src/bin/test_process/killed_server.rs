@@ -2,7 +2,7 @@
 //! at from stdin, line by line, and ends when stdin does.
 //!
 //! ```text
-//!   test_process killed-server BROKERS TOPIC FOLDER PORT [STOP_AT]
+//!   test_process killed-server BROKERS TOPIC FOLDER PORT [STOP_AT [TAKE_HOME]]
 //!   {"listening": true}; then {"armed": NAME} for each {"stop_at": NAME}, and {"at": NAME} where it stopped
 //! ```
 
@@ -18,7 +18,12 @@ use std::{
 use anyhow::Context;
 use runlog_log::kafka::KafkaConfig;
 use runlog_producer::content::Store;
-use runlog_projector::{Config, index::failpoint::Failpoints, open};
+use runlog_projector::{
+    Config, Projector,
+    index::{failpoint::Failpoints, projector::Decision},
+    open,
+};
+use runlog_schemas::id::LogId;
 use runlog_server::{access::AllowedHosts, serve};
 use runlog_tests::chaos::kill_fleet::{PARTITIONS, content, process_log};
 use serde_json::{Value, json};
@@ -43,6 +48,12 @@ fn id() -> String {
     uuid::Uuid::new_v4().to_string()
 }
 
+async fn take_home(projector: Arc<Projector>, from: LogId) {
+    let decision = Decision { who: "jo".into(), why: "a test".into() };
+    let taken = projector.take_home(&from, decision).await;
+    tracing::info!(?taken, "took over");
+}
+
 pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<()> {
     process_log::start();
     let mut next = || arguments.next().context("BROKERS TOPIC FOLDER PORT [STOP_AT]");
@@ -50,6 +61,7 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> anyhow::Result
     if let Some(name) = arguments.next() {
         failpoint::arm(&name);
     }
+    let lost_home = arguments.next().map(|id| LogId::parse(&id)).transpose()?;
     thread::spawn(|| {
         for line in io::stdin().lines().map_while(Result::ok) {
             let order: Value = serde_json::from_str(&line).unwrap_or_default();
@@ -71,6 +83,9 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> anyhow::Result
         let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await?;
         tracing::info!(port, "listening");
         say(&json!({ "listening": true }));
+        if let Some(from) = lost_home {
+            tokio::spawn(take_home(projector.clone(), from));
+        }
         serve(listener, projector, AllowedHosts::default(), std::future::pending(), Duration::ZERO).await;
         Ok(())
     })

@@ -16,10 +16,14 @@ use axum::{Json, extract::Query};
 use runlog_projector::index::{
     error::Error,
     projector::{Consistency, Decision},
+    store::{
+        Rows as _,
+        meta::{self, AcceptRow, HomeRow},
+    },
 };
 use runlog_schemas::{
     answer::{Disposition, ErrorKind, HomeSet, JournalHome, Outcome, Outcomes, ProblemReason},
-    id::{LogId, OrEmpty, RunId},
+    id::{LogId, OrEmpty, PartitionId, RunId},
     record::JournalRecord,
 };
 use schemars::JsonSchema;
@@ -168,15 +172,43 @@ pub(super) async fn accept(
     Ok(Json(Outcomes { outcomes: outcomes.collect() }))
 }
 
-/// Whether the run is in doubt; without a run, whether any run can be.
+/// Whether the run is in doubt; without a run, whether a partition lacks the acceptance of unknown runs. A second acceptance would leave
+/// the runs in doubt that began after the first one.
 async fn is_needed(app: &App, run_id: Option<&RunId>, deadline: Duration) -> Result<bool, Error> {
-    let Some(run_id) = run_id else { return Ok(app.projector.home().known().is_some_and(|home| home.epoch > 1)) };
+    let Some(run_id) = run_id else {
+        let Some(home) = app.projector.home().takeover() else { return Ok(false) };
+        let until = Instant::now() + deadline;
+        for partition in PartitionId::all(app.projector.journal().partitions) {
+            let left = until.saturating_duration_since(Instant::now());
+            match app.projector.wait(partition, Consistency::Latest, left).await {
+                // The other partitions can begin runs all the same.
+                Err(error) if error.kind() == ErrorKind::PartitionStopped => {}
+                waited => waited?,
+            }
+        }
+        return app.read(move |app| lacks_acceptance(app, &home)).await;
+    };
     app.projector.wait(app.projector.partition_of(run_id.borrow()), Consistency::Latest, deadline).await?;
     match app.check_doubt(run_id.borrow()).await {
         Ok(()) => Ok(false),
         Err(error) if error.reason() == Some(ProblemReason::Doubt) => Ok(true),
         Err(error) => Err(error),
     }
+}
+
+/// Whether a partition lacks an acceptance of unknown runs after the record of the home. Blocking.
+fn lacks_acceptance(app: &App, home: &HomeRow) -> Result<bool, Error> {
+    for partition in PartitionId::all(app.projector.journal().partitions) {
+        let store = app.projector.store(partition);
+        let view = store.view();
+        let (taken, accepted): (Option<HomeRow>, Option<AcceptRow>) =
+            (view.get(&meta::home())?, view.get(&meta::accepted(None))?);
+        let taken = taken.filter(|row| row.epoch == home.epoch);
+        if taken.is_none_or(|taken| accepted.is_none_or(|accepted| accepted.offset < taken.offset)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 #[cfg(test)]

@@ -1,12 +1,14 @@
 //! Runs in doubt. A log that took over from a lost home may lack the home's last records. So a run that was open then may have done
 //! more than its records say, and so may a run that is unknown here. Nobody may continue such a run until an operator has checked
-//! its effects at their receivers, and has accepted it.
+//! its effects at their receivers, and has accepted it. A record that arrives after the takeover proves nothing about its run: it may
+//! be a late copy of the home's record, or an operator's retraction.
 //!
 //! ```text
 //!   epoch < 2 ─▶ no run          the partition lacks the home's record ─▶ each run that has not ended
 //!   otherwise, by the run:
-//!     ended ─▶ no     first record after the home's ─▶ no     accepted after the home's record ─▶ no     else ─▶ in doubt
-//!     unknown ─▶ in doubt, unless it or all unknown runs were accepted
+//!     ended ─▶ no     accepted after the home's record ─▶ no
+//!     unknown, or first record after the first acceptance of all unknown runs ─▶ no, if they were accepted
+//!     else ─▶ in doubt
 //! ```
 //!
 //! Each of these facts stays true, so an index that lags finds too many runs in doubt, never too few.
@@ -60,12 +62,12 @@ pub(super) fn check<R: Rows>(rows: &R, home: &HomeState, run_id: RunId<&str>) ->
     if !is_in_doubt(rows, &home, run_id, run.as_ref())? {
         return Ok(());
     }
-    let HomeRow { from, log, who, why, .. } = home;
-    let (state, or) = match run {
+    let HomeRow { from, log, who, why, .. } = &home;
+    let unknown = ", or `runlog home accept --unknown-runs --who NAME --why TEXT` for all unknown runs";
+    let (state, or) = match first_record(rows, run_id)? {
+        None => ("is unknown here", unknown),
+        Some(first) if taken_at(rows, &home)?.is_some_and(|since| first > since) => ("was unknown here then", ""),
         Some(_) => ("was open then", ""),
-        None => {
-            ("is unknown here", ", or `runlog home accept --unknown-runs --who NAME --why TEXT` for all unknown runs")
-        }
     };
     let message = format!(
         "the home {from} was lost and log {log} took over ({who}: {why}): run {run_id} {state}, so it may have done more than this \
@@ -84,16 +86,24 @@ pub(super) fn is_in_doubt<R: Rows>(
     if run.is_some_and(|run| run.head.status != RunStatus::Open) {
         return Ok(false);
     }
-    let in_partition: Option<HomeRow> = rows.get(&meta::home())?;
-    let Some(since) = in_partition.filter(|row| row.epoch == home.epoch).map(|row| row.offset) else { return Ok(true) };
-    let is_new = first_record(rows, run_id)?.is_some_and(|first| first > since);
-    Ok(!is_new && !is_accepted(rows, Some(run_id), since)? && (run.is_some() || !is_accepted(rows, None, since)?))
+    let Some(since) = taken_at(rows, home)? else { return Ok(true) };
+    if accepted_at(rows, Some(run_id), since)?.is_some() {
+        return Ok(false);
+    }
+    let Some(unknown_accepted) = accepted_at(rows, None, since)? else { return Ok(true) };
+    Ok(first_record(rows, run_id)?.is_some_and(|first| first < unknown_accepted))
 }
 
-/// Whether an operator accepted the run, or all unknown runs, after the home's record at `since`.
-fn is_accepted<R: Rows>(rows: &R, run_id: Option<RunId<&str>>, since: Offset) -> Result<bool, store::Error> {
+/// The offset of the home's record in this partition.
+fn taken_at<R: Rows>(rows: &R, home: &HomeRow) -> Result<Option<Offset>, store::Error> {
+    let in_partition: Option<HomeRow> = rows.get(&meta::home())?;
+    Ok(in_partition.filter(|row| row.epoch == home.epoch).map(|row| row.offset))
+}
+
+/// The offset at which an operator accepted the run, or all unknown runs, after the home's record at `since`.
+fn accepted_at<R: Rows>(rows: &R, run_id: Option<RunId<&str>>, since: Offset) -> Result<Option<Offset>, store::Error> {
     let row: Option<AcceptRow> = rows.get(&meta::accepted(run_id))?;
-    Ok(row.is_some_and(|row| row.offset > since))
+    Ok(row.map(|row| row.offset).filter(|offset| *offset > since))
 }
 
 /// The offset of the run's first applied record.
@@ -122,6 +132,8 @@ mod tests {
 
     /// The offset of the home's record in the partition.
     const SINCE: u32 = 10;
+    /// The offset of the first record of the run `later`.
+    const LATER: u32 = 15;
 
     fn home(epoch: u32) -> HomeRow {
         let (log, origin, from) = ("memory:new".into(), "memory:old".into(), "memory:old".into());
@@ -138,18 +150,20 @@ mod tests {
         RunId::new(id).unwrap()
     }
 
-    /// A partition of the home `in_partition`: runs that ended and are open, from before the home's record, and a later run.
+    /// A partition of the home `in_partition`: runs that ended and are open, from before the home's record, and a later run. The run
+    /// `refused` has a row, but no record was applied.
     fn partition(in_partition: Option<HomeRow>) -> Memory {
         let rows = Memory::default();
         in_partition.iter().for_each(|row| put(&rows, &meta::home(), row));
         for (id, first, status) in
-            [("ended", 3u32, RunStatus::Completed), ("open", 4, RunStatus::Open), ("later", SINCE + 1, RunStatus::Open)]
+            [("ended", 3u32, RunStatus::Completed), ("open", 4, RunStatus::Open), ("later", LATER, RunStatus::Open)]
         {
             let row = RunRow { head: Head { status, ..Head::default() }, ..RunRow::default() };
             put(&rows, &runs::key(run(id)), &row);
             let record = records::RecordRow { logged_at_millis: 0, framed: Bytes(vec![1]) };
             put(&rows, &records::key(run(id), first.into(), 0), &record);
         }
+        put(&rows, &runs::key(run("refused")), &RunRow::default());
         rows
     }
 
@@ -171,17 +185,20 @@ mod tests {
     fn a_takeover_leaves_open_and_unknown_runs_in_doubt_until_they_are_accepted() {
         let rows = partition(Some(home(2)));
         assert_eq!(in_doubt(&partition(Some(home(1))), 1), [""; 0]);
-        assert_eq!(in_doubt(&rows, 2), ["open", "unknown"]);
+        assert_eq!(in_doubt(&rows, 2), ["open", "later", "unknown"]);
         accept(&rows, Some("open"), SINCE + 2);
-        assert_eq!(in_doubt(&rows, 2), ["unknown"]);
+        assert_eq!(in_doubt(&rows, 2), ["later", "unknown"]);
         accept(&rows, Some("unknown"), SINCE + 3);
+        accept(&rows, Some("later"), SINCE + 4);
         assert_eq!(in_doubt(&rows, 2), [""; 0]);
     }
 
     #[test]
     fn all_unknown_runs_can_be_accepted_and_known_ones_stay_in_doubt() {
         let rows = partition(Some(home(2)));
-        accept(&rows, None, SINCE + 1);
+        accept(&rows, None, LATER + 1);
+        assert_eq!(in_doubt(&rows, 2), ["open", "later"], "a record after the takeover may be a late copy");
+        accept(&rows, None, LATER - 1);
         assert_eq!(in_doubt(&rows, 2), ["open"]);
     }
 
@@ -191,7 +208,7 @@ mod tests {
         for id in [Some("open"), None] {
             accept(&rows, id, SINCE - 1);
         }
-        assert_eq!(in_doubt(&rows, 3), ["open", "unknown"]);
+        assert_eq!(in_doubt(&rows, 3), ["open", "later", "unknown"]);
     }
 
     #[test]
@@ -208,10 +225,16 @@ mod tests {
     #[test]
     fn the_error_names_the_run_both_logs_and_the_commands() {
         let rows = partition(Some(home(2)));
-        for (id, command) in [("open", "runlog home accept open"), ("unknown", "runlog home accept --unknown-runs")] {
+        let unknown = "is unknown here, so it may have done more than this journal knows";
+        for (id, command, state_of_run) in [
+            ("open", "runlog home accept open", "was open then"),
+            ("later", "runlog home accept later", "was unknown here then"),
+            ("unknown", "runlog home accept --unknown-runs", unknown),
+            ("refused", "runlog home accept --unknown-runs", unknown),
+        ] {
             let error = check(&rows, &state(2), run(id)).unwrap_err();
             assert_eq!((error.kind(), error.reason()), (ErrorKind::ReconcileRequired, Some(ProblemReason::Doubt)));
-            for part in ["memory:old", "memory:new", "ann: flood", id, command] {
+            for part in ["memory:old", "memory:new", "ann: flood", id, command, state_of_run] {
                 assert!(error.to_string().contains(part), "{error}");
             }
         }

@@ -139,7 +139,7 @@ async fn a_run_in_doubt_continues_after_an_operator_accepts_it() {
     }
     let continuing = async || {
         let mut continuing = Vec::new();
-        for run in ["a", "b", "unknown"] {
+        for run in ["a", "b", "unknown", "another"] {
             if site.continues(run).await {
                 continuing.push(run);
             }
@@ -156,10 +156,17 @@ async fn a_run_in_doubt_continues_after_an_operator_accepts_it() {
     assert_eq!((status, accepted["outcomes"].as_array().map(Vec::len)), (200, Some(1)), "{accepted}");
     assert_eq!(continuing().await, ["a"]);
     assert_eq!(site.in_doubt().await, ["b"]);
+    // An operator's retraction proves nothing about the run.
+    let retraction = json!({ "type": "retraction", "retracted_record_id": "m", "who": "jo", "why": "x" });
+    let record = json!({ "run_id": "unknown", "record_id": "retraction", "payload": retraction });
+    let (status, retracted) = site.post("/v1/runs/unknown/records", record).await;
+    assert_eq!((status, continuing().await), (200, vec!["a"]), "{retracted}");
     let (status, accepted) = site.post("/v1/home/accepts", statement(json!({ "unknown_runs": true }))).await;
     assert_eq!((status, accepted["outcomes"].as_array().map(Vec::len)), (200, Some(2)), "{accepted}");
-    assert_eq!(continuing().await, ["a", "unknown"]);
+    assert_eq!(continuing().await, ["a", "another"]);
     let before = site.ends().await;
-    let (status, again) = site.post("/v1/home/accepts", statement(json!({ "run_id": "a" }))).await;
-    assert_eq!((status, again, site.ends().await), (200, json!({ "outcomes": [] }), before), "a run without doubt");
+    for again in [json!({ "run_id": "a" }), json!({ "unknown_runs": true })] {
+        let (status, again) = site.post("/v1/home/accepts", statement(again)).await;
+        assert_eq!((status, again, site.ends().await), (200, json!({ "outcomes": [] }), before.clone()), "not needed");
+    }
 }

@@ -362,7 +362,8 @@ impl Scan<'_> {
                 voided.entry(skip.voids).or_insert_with(|| skip.row.clone());
             }
         }
-        let (mut home, mut accepts) = (None, BTreeMap::new());
+        let (mut home, mut accepts): (Option<meta::HomeRow>, BTreeMap<Option<RunId>, meta::AcceptRow>) =
+            Default::default();
         for carrier in carriers.iter().filter(|carrier| carrier.offset < end && !voided.contains_key(&carrier.offset)) {
             match carrier.effect(&source.shared.journal, home.as_ref()) {
                 Effect::Home(row) => home = Some(row),

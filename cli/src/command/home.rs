@@ -57,7 +57,9 @@ async fn read(session: &Session, wait: Duration) -> Result<Shown, Error> {
 
 async fn show(session: &Session, wait: Duration) -> Result<Answer, Error> {
     let mut shown = read(session, wait).await?;
-    if shown.home.as_ref().is_some_and(|home| home.epoch > 1) {
+    // A mirror does not know how many runs wait at the home now.
+    let is_home = shown.role.known() == Some(&LogRole::Home) && shown.home.as_ref().is_some_and(|home| home.epoch > 1);
+    if is_home {
         shown.in_doubt = in_doubt(session, wait).await?;
     }
     session.output.answer(&shown, facts)?;

@@ -1,7 +1,7 @@
 //! `--take-home`: makes the mirror that this server reads the home of its journal, while the server answers reads.
 //!
-//! The process ends if that is refused, also because records still arrive: then the home may be alive, and a takeover at the next
-//! pause would make a second home.
+//! If records arrive, the home may be alive. The server stays a mirror and does not try again: it would take over at the next pause of
+//! a living home. For the same reason it does not end, because a supervisor would start it again. It ends after another refusal.
 
 use crate::{args, error::Error};
 use runlog_projector::{
@@ -44,6 +44,13 @@ pub(super) async fn run(projector: &Projector, takeover: Option<Takeover>) -> Er
         Ok(Taken::Before(missing)) => {
             tracing::warn!(%from, partitions = missing.len(), "the takeover is complete in all partitions now; remove --take-home");
         }
+        Ok(Taken::RecordsArrive { partition, offset }) => tracing::error!(
+            %from,
+            %partition,
+            %offset,
+            "records still arrive, so the home is alive, or MirrorMaker is not stopped: this server stays a mirror and does not try again. \
+             Stop MirrorMaker, make sure that the home is lost, and start this server again"
+        ),
         Err(error) => return Error::from(error),
     }
     std::future::pending().await

@@ -429,12 +429,19 @@ fn a_partition_that_a_skip_of_the_lost_home_stopped_continues_after_a_skip_at_th
     let place = format!("1:{}", stopped["applied"]);
     let doctor = server.runlog().json(&["doctor"])?.exits(1)?.stdout;
     ensure!(doctor.contains(&format!("runlog dead-letter skip {place} ")), "{doctor}");
+    // The other partition does not wait for it.
+    server.runlog().json(&accept("--unknown-runs"))?.exits(4)?;
+    is_not_in_doubt(&server, &run_in(0, 2, "new"))?;
     server.runlog().json(&skip(&place, &[]))?.exits(0)?;
     await_ready(&server)?;
     ensure!(stop(&server)?["state"] == "running");
     is_in_doubt(&server, &run)?;
-    server.runlog().json(&accept(&run))?.exits(0)?;
+    is_in_doubt(&server, &run_in(1, 2, "new"))?;
+    for accepted in ["--unknown-runs", &run] {
+        server.runlog().json(&accept(accepted))?.exits(0)?;
+    }
     is_not_in_doubt(&server, &run)?;
+    is_not_in_doubt(&server, &run_in(1, 2, "new"))?;
     server.runlog().verified()
 }
 

@@ -1,5 +1,7 @@
 //! A projector in this process whose log took over from a lost home: the transport refuses to continue runs in doubt.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 use super::{
     Transport,
     request::{AppendAsk, AppendFailed, RecordFilter, RecoveryQuery, ToAppend},

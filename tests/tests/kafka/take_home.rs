@@ -162,7 +162,7 @@ fn is_not_in_doubt(server: &Server, run: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn accept<'a>(what: &'a str) -> [&'a str; 8] {
+fn accept(what: &str) -> [&str; 8] {
     ["home", "accept", what, "--who", "jo", "--why", "the airline has no booking", "--yes"]
 }
 

@@ -247,7 +247,8 @@ async fn two_servers_of_one_mirror_take_over_together() -> anyhow::Result<()> {
     let lost = log_id("home");
     let [first, second] = servers.each_ref().map(|server| server.take_home(&lost, decision()));
     let (first, second) = tokio::join!(first, second);
-    (first?, second?);
+    first?;
+    second?;
     for server in &servers {
         caught_up(server).await?;
         let known = server.home().known().context("a home")?;

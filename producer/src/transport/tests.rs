@@ -103,7 +103,7 @@ impl Site {
     /// The error of each method that continues the run, if it fails.
     async fn continued(&self, run_id: RunId<&str>, position: &Position) -> Vec<(&'static str, Option<Error>)> {
         let (transport, id) = (&self.transport, RecordId::new("claim").unwrap());
-        let record = turn(run_id);
+        let record = turn_record(run_id);
         let to_append = ToAppend::new(&record, None);
         let untouched = |failed: AppendFailed| {
             assert!(failed.untouched, "{}", failed.error);
@@ -142,7 +142,7 @@ fn claim(run_id: RunId<&str>) -> JournalRecord {
     record
 }
 
-fn turn(run_id: RunId<&str>) -> JournalRecord {
+fn turn_record(run_id: RunId<&str>) -> JournalRecord {
     let started = RunLifecycle { status: "started".into(), reason: String::new() };
     record(run_id, &unique(), started.into())
 }

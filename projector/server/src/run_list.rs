@@ -86,7 +86,7 @@ fn cursor_of((Reverse(millis), run_id): &NewestFirst) -> String {
 pub(super) async fn list(app: App, Query(query): Query<ListQuery>) -> Result<Json<Runs>, Refusal> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let limit = limit(query.limit)?;
-    // An index that lags behind the takeover has no run in doubt.
+    // An index without the takeover has no run in doubt.
     let consistency = ask.consistency(if query.in_doubt { Consistency::Latest } else { Consistency::Eventual })?;
     let status = query.status.map(|status| {
         status.parse::<RunStatus>().map_err(|error| Error::new(ErrorKind::Usage, format!("status {error}")))

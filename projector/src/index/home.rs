@@ -260,14 +260,14 @@ impl HomeState {
     /// Updates the known home from the committed row of a partition. The higher epoch wins. Two partitions whose homes differ in one
     /// epoch make the home contested.
     pub fn learn(&self, row: &HomeRow) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        let new_row = match &*known {
+        let mut row_before = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let new_row = match &*row_before {
             None => Some(row.clone()),
             Some(known) if row.epoch > known.epoch => Some(row.clone()),
             Some(known) => with_rival(known, row.epoch, &row.log).or_else(|| with_rival(known, row.epoch, &row.rival)),
         };
         if let Some(row) = new_row {
-            *known = Some(row);
+            *row_before = Some(row);
         }
     }
 

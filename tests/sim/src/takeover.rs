@@ -22,7 +22,7 @@ const CONTINUES_MAX: Duration = Duration::from_secs(60);
 /// A run that no process ever claimed.
 const NEVER: &str = "run-that-never-was";
 
-/// Lets the mirror take over, and checks that nobody can continue a run that the lost home may have continued: before and after
+/// Lets the mirror take over, and checks that no process can continue a run that the lost home may have continued: before and after
 /// a restart of the mirror's server, and after an operator has accepted one run.
 pub(crate) async fn check(stage: &Stage, server: &Arc<Server>) -> anyhow::Result<()> {
     let Some(mirror) = &stage.mirror else { return Ok(()) };

@@ -142,7 +142,7 @@ fn ask(server: &Server, (path, body): &(String, Option<Value>)) -> anyhow::Resul
     }
 }
 
-/// Fails unless the server refuses each request by which an agent continues the run, and says what the operator has to type.
+/// Fails unless the server refuses each request by which an agent continues the run, and names the command.
 fn is_in_doubt(server: &Server, run: &str) -> anyhow::Result<()> {
     for request in continuing(run) {
         let (status, answer) = ask(server, &request)?;

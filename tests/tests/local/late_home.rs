@@ -87,19 +87,18 @@ async fn site(learns: Learns) -> anyhow::Result<(Served, Arc<Teacher>)> {
     Ok((Served::over(hook(MemoryLog::with(options), &teacher)).await?, teacher))
 }
 
-fn turn(id: &str) -> Value {
+fn turn_json(id: &str) -> Value {
     let turn = json!({ "type": "conversation_turn", "message_id": id, "kind": "user", "content": "x" });
     json!({ "run_id": "r", "record_id": id, "payload": turn })
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_append_during_which_the_log_becomes_a_mirror_is_not_acknowledged() -> anyhow::Result<()> {
-    let numbered =
-        json!({ "run_id": "r", "record_id": "n", "writer_seq": 2, "journal_seq": 2, "payload": turn("n")["payload"] });
+    let numbered = json!({ "run_id": "r", "record_id": "n", "writer_seq": 2, "journal_seq": 2, "payload": turn_json("n")["payload"] });
     let requests = [
-        ("/v1/runs/r/records", turn("a")),
-        ("/v1/runs/r/records", json!([turn("a"), turn("b")])),
-        ("/v1/runs/r/records?consistency=latest", turn("a")),
+        ("/v1/runs/r/records", turn_json("a")),
+        ("/v1/runs/r/records", json!([turn_json("a"), turn_json("b")])),
+        ("/v1/runs/r/records?consistency=latest", turn_json("a")),
         ("/v1/runs/r/records?return=ack", numbered),
         ("/v1/runs/r/claims", json!({ "record_id": "claim" })),
         ("/v1/skips?force=true", json!({ "partition": 0, "offset": 1, "who": "jo", "why": "y" })),
@@ -115,7 +114,7 @@ async fn an_append_during_which_the_log_becomes_a_mirror_is_not_acknowledged() -
                 continue;
             }
             let (served, teacher) = site(learns).await?;
-            let (status, answer) = served.post("/v1/runs/r/records", &turn("first")).await;
+            let (status, answer) = served.post("/v1/runs/r/records", &turn_json("first")).await;
             ensure!(status == 200, "{answer}");
             teacher.armed.set(served.projector.clone()).ok().context("it is set once")?;
             let (status, answer) = served.post(path, body).await;

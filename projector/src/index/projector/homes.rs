@@ -80,7 +80,7 @@ pub enum Taken {
 }
 
 impl Projector {
-    /// Finds out what a first home needs, from all records of the log: one of them may name a home.
+    /// Plans a first home, from all records of the log: one of them may name a home.
     ///
     /// Errors: as [`Projector::wait`] at `latest`.
     pub async fn plan_home(&self, deadline: Duration) -> Result<HomePlan, Error> {
@@ -89,9 +89,9 @@ impl Projector {
             self.wait(partition, super::Consistency::Latest, left(until)).await?;
         }
         self.home().check_home("a home")?;
-        let known = self.home().known().and_then(|row| row.home());
-        let lacking = self.lacking_home(known.as_ref().map_or(1, |home| home.epoch))?;
-        Ok(HomePlan { known, lacking })
+        let home = self.home().known().and_then(|row| row.home());
+        let lacking = self.lacking_home(home.as_ref().map_or(1, |home| home.epoch))?;
+        Ok(HomePlan { known: home, lacking })
     }
 
     /// Makes the log the home of a journal without a home. Partition 0 decides; the other partitions follow. If the log is the home
@@ -238,8 +238,8 @@ impl Projector {
 
     /// The home in force, if it is the log `own` and took over from the log `from`.
     fn home_from(&self, own: &LogId, from: &LogId) -> Option<Home> {
-        let known = self.home().known().filter(|known| known.rival.is_empty())?;
-        known.home().filter(|home| home.log == *own && home.from.as_ref() == Some(from))
+        let row = self.home().known().filter(|row| row.rival.is_empty())?;
+        row.home().filter(|home| home.log == *own && home.from.as_ref() == Some(from))
     }
 
     /// Refuses to take over from another log than the journal's home. A journal without a home does not name the log that was lost, and
@@ -258,7 +258,7 @@ impl Projector {
                 format!("the home of journal {journal_id} is {}, not {from}", home.log)
             }
             Some(HomeRow { log, rival, .. }) => {
-                format!("journal {journal_id} has homes of two logs, {log} and {rival}; name the one that is lost")
+                format!("journal {journal_id} has homes of two logs, {log} and {rival}; name the lost one")
             }
             None => {
                 format!("journal {journal_id} has no home; set it by `runlog home init` at the log where agents write")

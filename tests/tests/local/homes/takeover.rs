@@ -72,8 +72,8 @@ async fn a_mirror_takes_over_once_no_record_arrives_and_its_runs_stay_in_doubt_u
 
     let Taken::Now(positions) = server.take_home(&log_id("home"), decision()).await? else { anyhow::bail!("taken") };
     ensure!(positions.len() == PARTITIONS as usize && server.home().role() == Role::Home, "{positions:?}");
-    let known = server.home().known().context("a home")?;
-    ensure!((known.epoch, known.log.as_str(), known.from.as_str()) == (2, "memory:copy", "memory:home"), "{known:?}");
+    let row = server.home().known().context("a home")?;
+    ensure!((row.epoch, row.log.as_str(), row.from.as_str()) == (2, "memory:copy", "memory:home"), "{row:?}");
     server.log().append(PartitionId::ZERO, vec![skip_of(8)]).await?;
     server.wait_until(PartitionId::ZERO, |at| at.stopped.is_none()).await;
     caught_up(&server).await?;
@@ -251,8 +251,8 @@ async fn two_servers_of_one_mirror_take_over_together() -> anyhow::Result<()> {
     second?;
     for server in &servers {
         caught_up(server).await?;
-        let known = server.home().known().context("a home")?;
-        ensure!((known.epoch, known.rival.as_str()) == (2, "") && server.home().role() == Role::Home, "{known:?}");
+        let row = server.home().known().context("a home")?;
+        ensure!((row.epoch, row.rival.as_str()) == (2, "") && server.home().role() == Role::Home, "{row:?}");
         ensure!(is_doubt(server, &run_in(0_u16, PARTITIONS, "r")));
     }
     Ok(())

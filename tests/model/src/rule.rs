@@ -222,6 +222,8 @@ pub enum Rule {
     SkippedStartIsForeign,
     /// A skip of a refused record that left no trace leaves none.
     SkipOfRefused,
+    /// In a run with a skip each refused result that is skipped leaves a trace.
+    SkipOfLaterEvidence,
     /// A log that lost records cannot void an applied one: the partition stops at the skip.
     CannotRebuild,
     /// A partition begins with the journal's genesis.
@@ -272,7 +274,7 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Self; 130] = [
+    pub const ALL: [Self; 131] = [
         Self::RepeatOfApplied,
         Self::RepeatOfRefused,
         Self::Renumbered,
@@ -380,6 +382,7 @@ impl Rule {
         Self::UncheckedAttempt,
         Self::SkippedStartIsForeign,
         Self::SkipOfRefused,
+        Self::SkipOfLaterEvidence,
         Self::CannotRebuild,
         Self::Genesis,
         Self::Redelivered,

@@ -215,3 +215,43 @@ fn a_refused_records_outcome_is_answered_for_its_own_place_and_id_only() -> anyh
     server.terminate()?;
     Ok(())
 }
+
+#[test]
+fn a_skip_of_evidence_permits_nothing_in_a_run_with_a_skip() -> anyhow::Result<()> {
+    let server = Launch::temporary()?.partitions(1).start()?;
+    let writer = Writer::claim(&server)?;
+    writer.applied(&server, "pay", &request("pay"))?;
+    let victim = writer.applied(&server, "say", &turn("poison"))?;
+    let skip = |offset: &Value| {
+        server.post("/v1/skips?force=true", &json!({ "partition": 0, "offset": offset, "who": "jo", "why": "x" }))
+    };
+    ensure!(skip(&json!(victim))?.0 == 200);
+    ensure!(decide(&server, "pay", "not_done")?["outcome"] == "applied");
+    let seen = of_call(&pending(&server)?, "pay")?;
+    ensure!(seen["class"] == "retry_safe", "{seen}");
+
+    // In a run with a skip each refused result is evidence.
+    let late = json!({ "run_id": RUN, "record_id": "late", "writer_id": writer.id, "writer_epoch": writer.epoch, "writer_seq": 99,
+        "payload": completed("pay") });
+    let (_, evidence) = server.post("/v1/runs/r/records", &late)?;
+    ensure!(evidence["reason"] == "gap", "{evidence}");
+    ensure!(of_call(&pending(&server)?, "pay")?["evidence"][0]["record_id"] == "late");
+    let decision = json!({ "run_id": RUN, "record_id": "d", "payload": { "type": "effect_resolution", "request_record_id": "pay",
+        "decision": "not_done", "who": "jo", "why": "looked" }, "facts": { "revision": seen["revision"] } });
+    let (_, stale) = server.post("/v1/runs/r/records?force=true", &decision)?;
+    ensure!(stale["reason"] == "stale_decision", "{stale}");
+
+    let (status, skipped) = skip(&evidence["position"]["offset"])?;
+    ensure!(status == 200, "{skipped}");
+    let stale_at = stale["position"]["offset"].as_u64().context("an offset")?;
+    ensure!(outcome(&server, stale_at)?["reason"] == "stale_decision", "{}", outcome(&server, stale_at)?);
+    let now = of_call(&pending(&server)?, "pay")?;
+    ensure!(now["class"] == "reconcile_required" && now["evidence"] == json!([]), "{now}");
+    ensure!(now["basis"] != seen["basis"] && now["revision"].as_u64() > seen["revision"].as_u64(), "{now}");
+    let (_, refused) = writer.append(&server, "again", &attempt("pay", 2))?;
+    ensure!(refused["kind"] == "reconcile_required", "{refused}");
+    let (_, verified) = server.post("/v1/verify", &json!({}))?;
+    ensure!(verified["equal"] == true, "{verified}");
+    server.terminate()?;
+    Ok(())
+}

@@ -123,7 +123,9 @@ fn without_skip<R: Rows>(
             _ => Traces::Nothing,
         },
         super::Effect::Refused(reason) if is_displaced(&record, at, *reason, &head) => Traces::All,
-        super::Effect::Refused(reason) if reason.is_evidence() => Traces::Results,
+        super::Effect::Refused(reason) if reason.is_evidence() || keeps_results(record.run_id, *reason, changes)? => {
+            Traces::Results
+        }
         super::Effect::Refused(_) => Traces::Nothing,
     };
     let takes_back = match effect {

@@ -94,6 +94,12 @@ pub(super) fn is_in_doubt<R: Rows>(
     Ok(first_record(rows, run_id)?.is_some_and(|first| first < unknown_accepted))
 }
 
+/// Whether each unknown run of the partition is in doubt since the takeover by `home`.
+pub(super) fn doubts_unknown_runs<R: Rows>(rows: &R, home: &HomeRow) -> Result<bool, store::Error> {
+    let Some(since) = taken_at(rows, home)? else { return Ok(true) };
+    Ok(accepted_at(rows, None, since)?.is_none())
+}
+
 /// The offset of the home's record in this partition.
 fn taken_at<R: Rows>(rows: &R, home: &HomeRow) -> Result<Option<Offset>, store::Error> {
     let in_partition: Option<HomeRow> = rows.get(&meta::home())?;

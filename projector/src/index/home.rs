@@ -20,10 +20,10 @@ mod unread;
 
 use unread::Unread;
 
-/// The greatest epoch of a home: a foreign producer must not use up the numbers.
+/// The greatest epoch of a home. A header with a greater one has no effect.
 pub const EPOCH_MAX: u32 = 1_000_000;
-/// The greatest size of a header, bytes: it is copied into rows and errors.
-const BYTES_MAX: usize = 16 << 10;
+/// The greatest size of a header, bytes: it is copied into rows and errors. A larger one has no effect.
+pub(crate) const BYTES_MAX: usize = 16 << 10;
 
 /// The name of the header.
 pub const HEADER: &str = "runlog-home";
@@ -58,6 +58,8 @@ pub struct Home {
 /// An operator's statement that a run may continue although its home was lost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accept {
+    /// The epoch of the home that it follows. For another home it has no effect: it may be a late copy.
+    pub epoch: u32,
     /// The run; `None` for all runs that this log does not know.
     #[serde(default)]
     pub run: Option<RunId>,

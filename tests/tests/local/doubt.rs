@@ -138,7 +138,7 @@ async fn continues_after_an_accept_only(through: Through) -> anyhow::Result<()> 
     ensure!(site.end().await? == before, "a refused call appended a record");
 
     let accepted: RunId = RunId::new("r".to_owned())?;
-    let accept = Accept { run: Some(accepted), who: "ann".into(), why: "checked".into() };
+    let accept = Accept { epoch: 2, run: Some(accepted), who: "ann".into(), why: "checked".into() };
     carry(&site.log, &site.served.projector, Carried::Accept(accept)).await?;
     run.reopen().await?;
     if through != Through::Log {
@@ -166,7 +166,7 @@ async fn positions_after_a_takeover_name_the_own_log_and_are_taken_back() -> any
     let (site, effects) = (Site::start().await?, AtomicU32::new(0));
     let own = LogId::memory("new");
     carry(&site.log, &site.served.projector, takeover()?).await?;
-    let all = Accept { run: None, who: "ann".into(), why: "checked".into() };
+    let all = Accept { epoch: 2, run: None, who: "ann".into(), why: "checked".into() };
     carry(&site.log, &site.served.projector, Carried::Accept(all)).await?;
     for (nth, through) in [Through::Process, Through::Server, Through::Log].into_iter().enumerate() {
         let (runlog, run_id) = (site.connect(through).await?, format!("new-{nth}"));

@@ -108,8 +108,8 @@ fn home_of(epoch: u32, name: &str, from: Option<&str>) -> Carried {
     Carried::Home(Home { epoch, log: log_id(name), from: from.map(log_id), who: "ann".into(), why: "moved".into() })
 }
 
-fn accept_of(run: Option<&str>) -> Carried {
-    Carried::Accept(Accept { run: run.map(id), who: "ann".into(), why: "checked".into() })
+fn accept_of(epoch: u32, run: Option<&str>) -> Carried {
+    Carried::Accept(Accept { epoch, run: run.map(id), who: "ann".into(), why: "checked".into() })
 }
 
 fn foreign_genesis(home: &str) -> Entry {

@@ -90,7 +90,10 @@ impl Carrier {
             (None, Some(Carried::Home(new))) => {
                 home::advance(home, new, self.offset, self.logged_at_millis).map_or(Effect::None, Effect::Home)
             }
-            (None, Some(Carried::Accept(Accept { run, who, why }))) => {
+            (None, Some(Carried::Accept(Accept { epoch, .. }))) if home.is_none_or(|home| home.epoch != *epoch) => {
+                Effect::None
+            }
+            (None, Some(Carried::Accept(Accept { run, who, why, .. }))) => {
                 let row = AcceptRow { offset: self.offset, who: who.clone(), why: why.clone() };
                 Effect::Accept(run.clone(), row)
             }

@@ -165,14 +165,14 @@ fn the_header_of_a_home_and_of_an_accept_is_json_that_later_versions_may_extend(
     let encoded = |carried: &Carried| String::from_utf8(header(carried).1).unwrap();
     let text = r#"{"home":{"epoch":1,"log":"memory:a","from":null,"who":"ann","why":"new site"}}"#;
     assert_eq!(encoded(&Carried::Home(home(1, "a"))), text);
-    let accept = Accept { run: Some("r".parse().unwrap()), who: "ann".into(), why: "checked".into() };
-    assert_eq!(encoded(&Carried::Accept(accept)), r#"{"accept":{"run":"r","who":"ann","why":"checked"}}"#);
+    let accept = Accept { epoch: 2, run: Some("r".parse().unwrap()), who: "ann".into(), why: "checked".into() };
+    assert_eq!(encoded(&Carried::Accept(accept)), r#"{"accept":{"epoch":2,"run":"r","who":"ann","why":"checked"}}"#);
     let decoded = |text: &str| carried(&[(HEADER.to_owned(), text.into())]);
     let later = r#"{"home":{"epoch":1,"log":"memory:a","later":{}},"later":1}"#;
     let expected = Home { who: String::new(), why: String::new(), ..home(1, "a") };
     assert_eq!(decoded(later).unwrap(), Some(Carried::Home(expected)));
-    let all = Accept { run: None, who: String::new(), why: String::new() };
-    assert_eq!(decoded(r#"{"accept":{}}"#).unwrap(), Some(Carried::Accept(all)));
+    let all = Accept { epoch: 2, run: None, who: String::new(), why: String::new() };
+    assert_eq!(decoded(r#"{"accept":{"epoch":2}}"#).unwrap(), Some(Carried::Accept(all)));
 }
 
 #[test]
@@ -190,11 +190,12 @@ fn a_malformed_header_is_an_error_that_does_not_repeat_it() {
         r#"{"home":{"epoch":-1,"log":"memory:a"}}"#,
         r#"{"home":{"epoch":4294967296,"log":"memory:a"}}"#,
         r#"{"home":{"epoch":1000001,"log":"memory:a"}}"#,
-        &format!(r#"{{"accept":{{"run":"a","why":"{}"}}}}"#, "x".repeat(BYTES_MAX)),
+        &format!(r#"{{"accept":{{"epoch":2,"run":"a","why":"{}"}}}}"#, "x".repeat(BYTES_MAX)),
         r#"{"home":{"epoch":1,"log":"secret a"}}"#,
         r#"{"home":{"epoch":1,"log":"memory:a","from":"secret a"}}"#,
-        r#"{"accept":{"run":""}}"#,
-        r#"{"home":{"epoch":1,"log":"memory:a"},"accept":{}}"#,
+        r#"{"accept":{}}"#,
+        r#"{"accept":{"epoch":2,"run":""}}"#,
+        r#"{"home":{"epoch":1,"log":"memory:a"},"accept":{"epoch":2}}"#,
     ] {
         let error = carried(&[(HEADER.to_owned(), text.into())]).unwrap_err().to_string();
         assert!(error.contains(HEADER) && !error.contains("secret"), "{text}: {error}");
@@ -220,7 +221,7 @@ proptest! {
     #[test]
     fn a_header_decodes_to_what_was_encoded(home in any_home(), epoch in 1..=EPOCH_MAX, run in proptest::option::of(".{1,8}")) {
         let (who, why) = (home.who.clone(), home.why.clone());
-        let accept = Accept { run: run.map(|run| run.parse().unwrap()), who, why };
+        let accept = Accept { epoch, run: run.map(|run| run.parse().unwrap()), who, why };
         for sent in [Carried::Home(Home { epoch, ..home }), Carried::Accept(accept)] {
             prop_assert_eq!(carried(&[header(&sent)]).unwrap(), Some(sent));
         }

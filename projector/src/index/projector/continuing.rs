@@ -108,6 +108,17 @@ impl Projector {
         checked.map_err(|error| Error::new(ErrorKind::Unavailable, "the index was not read").because(error))?
     }
 
+    /// Whether there is a partition whose unknown runs are all in doubt. Blocking.
+    pub fn doubts_unknown_runs(&self) -> Result<bool, Error> {
+        let Some(home) = self.shared.home.takeover() else { return Ok(false) };
+        for partition in PartitionId::all(self.journal().partitions) {
+            if doubt::doubts_unknown_runs(&self.store(partition).view(), &home)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Fails if the run may have done more than this journal knows, because its home was lost. The answer may be out of date only
     /// while an operator accepts the run: it then still fails.
     ///

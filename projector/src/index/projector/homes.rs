@@ -6,7 +6,7 @@ use super::Projector;
 use crate::index::{
     error::Error,
     failpoint,
-    home::{self, Accept, Carried, Home},
+    home::{self, Accept, Carried, Home, Role},
     journal::genesis_entry,
     store::{
         Rows,
@@ -153,10 +153,14 @@ impl Projector {
                 refused = Some(error);
                 continue;
             }
-            let carried = Carried::Accept(Accept { run: run.clone(), who: who.clone(), why: why.clone() });
+            let (run, who, why) = (run.clone(), who.clone(), why.clone());
+            let carried = Carried::Accept(Accept { epoch: home.epoch, run, who, why });
             let appended = self.shared.log.append(partition, vec![self.carrier(&carried, sign)?]).await;
             let offset = self.appended(appended, positions.is_empty())?;
-            positions.push(self.applied_at(partition, offset, until).await?);
+            match self.applied_at(partition, offset, until).await {
+                Ok(position) => positions.push(position),
+                Err(error) => refused = Some(error),
+            }
         }
         match refused {
             Some(error) if positions.is_empty() => Err(error),
@@ -172,7 +176,8 @@ impl Projector {
             return Ok(());
         }
         let message = format!(
-            "partition {partition} lacks the record of the takeover: start the server with --take-home {} again first",
+            "partition {partition} has not applied the record of the takeover: if it is not stopped, and its lag does not end, start the \
+             server with --take-home {} again",
             home.from
         );
         Err(Error::new(ErrorKind::Conflict, message).in_partition(partition))
@@ -196,7 +201,7 @@ impl Projector {
         }
         let ends = self.reach_ends().await?;
         if let Some(home) = self.home_from(&own, from) {
-            return Ok(Taken::Before(self.append_home(&home).await?));
+            return Ok(Taken::Before(self.append_home(&home, &ends).await?));
         }
         self.check_lost(&own, from)?;
         if self.log().reads_uncommitted() {
@@ -208,7 +213,7 @@ impl Projector {
         let ends_now = self.reach_ends().await?;
         // Another server of this log may have been faster.
         if let Some(home) = self.home_from(&own, from) {
-            return Ok(Taken::Before(self.append_home(&home).await?));
+            return Ok(Taken::Before(self.append_home(&home, &ends_now).await?));
         }
         let partitions = PartitionId::all(self.journal().partitions);
         for (partition, (offset, now)) in partitions.zip(ends.iter().copied().zip(ends_now)) {
@@ -220,20 +225,17 @@ impl Projector {
         if epoch > home::EPOCH_MAX {
             return Err(Error::new(
                 ErrorKind::Invalid,
-                format!("the journal has had {} homes, and no more are possible", home::EPOCH_MAX),
+                format!("the journal's home has epoch {}, and no greater one is possible", home::EPOCH_MAX),
             ));
         }
         let Decision { who, why } = decision;
         let home = Home { epoch, log: own, from: Some(from.clone()), who, why };
-        let positions = self.append_home(&home).await?;
-        for at in positions.iter().filter(|at| ends.get(at.partition.index()).is_some_and(|end| *end != at.offset)) {
-            tracing::error!(
-                partition = %at.partition, offset = %at.offset,
-                "records arrived during the takeover, or a transaction is open: MirrorMaker still writes to this log; stop it"
-            );
+        let positions = self.append_home(&home, &ends).await?;
+        if self.home().role() == Role::Home {
+            return Ok(Taken::Now(positions));
         }
-        self.home().check_home("the takeover")?;
-        Ok(Taken::Now(positions))
+        let message = "the record of the takeover was appended, but this log is not the home: another log took over too; see `runlog doctor`";
+        Err(Error::new(ErrorKind::Conflict, message))
     }
 
     /// The home in force, if it is the log `own` and took over from the log `from`.
@@ -272,33 +274,48 @@ impl Projector {
         let mut ends = Vec::new();
         for partition in PartitionId::all(self.journal().partitions) {
             let end = self.bounds(partition, LOG_WAIT).await?.end;
-            let reached = |progress: &super::Progress| progress.applied >= end || progress.stopped.is_some();
-            while tokio::time::timeout(LOG_WAIT, self.wait_until(partition, reached)).await.is_err() {
-                let applied = self.progress(partition).applied;
-                tracing::warn!(%partition, %applied, %end, "the takeover waits for a partition to apply the whole log");
-            }
+            self.wait_reporting(partition, end).await;
             ends.push(end);
         }
         Ok(ends)
     }
 
+    /// Waits until a partition has applied all records below `end` or is stopped, and logs from time to time that it waits.
+    async fn wait_reporting(&self, partition: PartitionId, end: Offset) {
+        let reached = |progress: &super::Progress| progress.applied >= end || progress.stopped.is_some();
+        while tokio::time::timeout(LOG_WAIT, self.wait_until(partition, reached)).await.is_err() {
+            let applied = self.progress(partition).applied;
+            tracing::warn!(
+                %partition, %applied, %end,
+                "the takeover waits for a partition to apply the log. An open transaction holds it up, until its producer or the broker ends it"
+            );
+        }
+    }
+
     /// Appends the home of this log to the partitions that lack it, partition 0 first, beside the guard, which refuses the appends of a
     /// mirror. Learns the home from the first acknowledgement, because a stopped partition cannot apply it. Then waits until the
-    /// running partitions have applied it.
-    async fn append_home(&self, home: &Home) -> Result<Vec<Position>, Error> {
+    /// running partitions have applied it. `ends` are the ends of the log that the partitions have applied.
+    async fn append_home(&self, home: &Home, ends: &[Offset]) -> Result<Vec<Position>, Error> {
         let mut positions: Vec<Position> = Vec::new();
         for partition in self.lacking_home(home.epoch)? {
             let entry = self.carrier(&Carried::Home(home.clone()), &|_| {})?;
             let appended = self.shared.unguarded.append(partition, vec![entry]).await;
             let offset = self.appended(appended, positions.is_empty())?;
             positions.push(self.position(partition, offset, 0));
+            if ends.get(partition.index()).is_some_and(|end| *end != offset) {
+                tracing::error!(
+                    %partition, %offset,
+                    "records precede the takeover that this server has not applied: MirrorMaker still writes to this log, or was killed in a \
+                     transaction; make sure that it is stopped"
+                );
+            }
             if let Some(row) = home::advance(self.home().known().as_ref(), home, offset, self.log_now()) {
                 self.home().learn(&row);
             }
             self.config().failpoints.reach(failpoint::HOME_APPENDED);
         }
         for at in &positions {
-            self.wait_until(at.partition, |progress| progress.applied > at.offset || progress.stopped.is_some()).await;
+            self.wait_reporting(at.partition, at.offset.saturating_add(1)).await;
         }
         Ok(positions)
     }
@@ -333,7 +350,14 @@ impl Projector {
     /// A genesis record of the journal with a header.
     fn carrier(&self, carried: &Carried, sign: Sign<'_>) -> Result<Entry, Error> {
         let record_id = RecordId::new(format!("home:{}", (self.config().ids)()))?;
-        genesis_entry(self.config(), self.journal(), record_id, Some(carried), sign)
+        let entry = genesis_entry(self.config(), self.journal(), record_id, Some(carried), sign)?;
+        let bytes = entry.headers.iter().filter(|(name, _)| name == home::HEADER).map(|(_, value)| value.len()).max();
+        if bytes.is_some_and(|bytes| bytes > home::BYTES_MAX) {
+            let message =
+                format!("the name and the reason have more than {} bytes in all; shorten them", home::BYTES_MAX);
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        Ok(entry)
     }
 
     /// The offset of an append of one record. `is_first` if no append precedes it in the same call.

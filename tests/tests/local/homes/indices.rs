@@ -77,15 +77,17 @@ async fn homes_and_accepts_are_the_same_in_every_build_of_the_index() -> anyhow:
     serve(dir.path(), &home).await?;
     fill(&home, "r").await?;
     let taken = home_of(2, "other", Some("home"));
-    for carried in [accept_of(Some("b")), accept_of(None), taken, home_of(1, "late", None), accept_of(Some("a"))] {
+    for carried in
+        [accept_of(1, Some("b")), accept_of(1, None), taken, home_of(1, "late", None), accept_of(2, Some("a"))]
+    {
         home.append(PartitionId::ZERO, vec![carrier(&home, &carried).await?]).await?;
     }
     fill(&home, "s").await?;
-    let mut malformed = carrier(&home, &accept_of(None)).await?;
+    let mut malformed = carrier(&home, &accept_of(2, None)).await?;
     malformed.headers.last_mut().context("a header")?.1 = b"{\"home\":{}}".to_vec();
     home.append(PartitionId::ZERO, vec![malformed, carrier(&home, &home_of(2, "rival", None)).await?]).await?;
-    // After a takeover the first accept counts, and an earlier one does not.
-    for again in [accept_of(None), accept_of(None), accept_of(Some("a"))] {
+    // After a takeover the first accept counts. One for the home before it is a late copy.
+    for again in [accept_of(1, None), accept_of(2, None), accept_of(2, None), accept_of(2, Some("a"))] {
         home.append(PartitionId::ZERO, vec![carrier(&home, &again).await?]).await?;
     }
     let server = all_builds(&home, async |projector| caught_up(projector).await).await?;
@@ -97,7 +99,7 @@ async fn homes_and_accepts_are_the_same_in_every_build_of_the_index() -> anyhow:
     ensure!((known.origin.as_str(), known.offset) == ("memory:home", 6_u32.into()), "{known:?}");
     ensure!(server.home().role() == Role::Contested);
     let store = server.store(PartitionId::ZERO);
-    for (run, offset) in [(Some("a"), 8_u32), (Some("b"), 4), (None, 14)] {
+    for (run, offset) in [(Some("a"), 8_u32), (Some("b"), 4), (None, 15)] {
         let run_id: Option<RunId> = run.map(id);
         let row: Option<meta::AcceptRow> = store.get(&meta::accepted(run_id.as_ref().map(RunId::borrow)))?;
         ensure!(row.is_some_and(|row| row.offset == offset.into()), "{run:?}");

@@ -16,10 +16,6 @@ use axum::{Json, extract::Query};
 use runlog_projector::index::{
     error::Error,
     projector::{Consistency, Decision},
-    store::{
-        Rows as _,
-        meta::{self, AcceptRow, HomeRow},
-    },
 };
 use runlog_schemas::{
     answer::{Disposition, ErrorKind, HomeSet, JournalHome, Outcome, Outcomes, ProblemReason},
@@ -176,17 +172,19 @@ pub(super) async fn accept(
 /// the runs in doubt that began after the first one.
 async fn is_needed(app: &App, run_id: Option<&RunId>, deadline: Duration) -> Result<bool, Error> {
     let Some(run_id) = run_id else {
-        let Some(home) = app.projector.home().takeover() else { return Ok(false) };
+        if app.projector.home().takeover().is_none() {
+            return Ok(false);
+        }
         let until = Instant::now() + deadline;
         for partition in PartitionId::all(app.projector.journal().partitions) {
             let left = until.saturating_duration_since(Instant::now());
             match app.projector.wait(partition, Consistency::Latest, left).await {
                 // The other partitions can begin runs all the same.
-                Err(error) if error.kind() == ErrorKind::PartitionStopped => {}
+                Err(error) if matches!(error.kind(), ErrorKind::PartitionStopped | ErrorKind::Stale) => {}
                 waited => waited?,
             }
         }
-        return app.read(move |app| lacks_acceptance(app, &home)).await;
+        return app.read(|app| app.projector.doubts_unknown_runs()).await;
     };
     app.projector.wait(app.projector.partition_of(run_id.borrow()), Consistency::Latest, deadline).await?;
     match app.check_doubt(run_id.borrow()).await {
@@ -194,21 +192,6 @@ async fn is_needed(app: &App, run_id: Option<&RunId>, deadline: Duration) -> Res
         Err(error) if error.reason() == Some(ProblemReason::Doubt) => Ok(true),
         Err(error) => Err(error),
     }
-}
-
-/// Whether a partition lacks an acceptance of unknown runs after the record of the home. Blocking.
-fn lacks_acceptance(app: &App, home: &HomeRow) -> Result<bool, Error> {
-    for partition in PartitionId::all(app.projector.journal().partitions) {
-        let store = app.projector.store(partition);
-        let view = store.view();
-        let (taken, accepted): (Option<HomeRow>, Option<AcceptRow>) =
-            (view.get(&meta::home())?, view.get(&meta::accepted(None))?);
-        let taken = taken.filter(|row| row.epoch == home.epoch);
-        if taken.is_none_or(|taken| accepted.is_none_or(|accepted| accepted.offset < taken.offset)) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 #[cfg(test)]

@@ -108,7 +108,11 @@ pub(super) async fn list(app: App, Query(query): Query<ListQuery>) -> Result<Jso
     };
     let after = After::parse(query.newest, query.cursor.as_deref())?;
     for partition in PartitionId::all(app.projector.journal().partitions) {
-        app.projector.wait(partition, consistency, ask.deadline()).await?;
+        match app.projector.wait(partition, consistency, ask.deadline()).await {
+            // The runs in doubt of a stopped partition stay in doubt, and so they are listed.
+            Err(error) if query.in_doubt && error.kind() == ErrorKind::PartitionStopped => {}
+            waited => waited?,
+        }
     }
     if query.in_doubt {
         filter.in_doubt_since = app.projector.home().takeover();

@@ -152,8 +152,13 @@ impl View {
         let began_as_mirror = self.own.as_ref().is_none_or(|own| own.as_str() != home.origin);
         let what = "this server has read records of open and aborted transactions, because it started before it knew that its log \
                     began as a mirror";
-        (began_as_mirror && own.starts_with(KAFKA) && !self.reads_committed)
-            .then(|| warning(what.to_owned(), "restart it: it builds its indices again"))
+        let (what, severity) = match self.role {
+            Role::Uncommitted => (format!("{what}: it refuses appends and reads at latest"), Severity::Error),
+            _ => (what.to_owned(), Severity::Warning),
+        };
+        let fix = "restart it: it builds its indices again".into();
+        let is_unread = began_as_mirror && own.starts_with(KAFKA) && !self.reads_committed;
+        is_unread.then(|| Finding { severity: severity.into(), what, fix })
     }
 
     /// Reports the partitions of a mirror in which a copied record is no part of a transaction.
@@ -197,7 +202,10 @@ impl View {
         let fix = if home.from.is_empty() {
             format!("repeat `runlog home init {} --who NAME --why TEXT`", home.log)
         } else {
-            format!("start a server again with --take-home {} --who NAME --why TEXT", home.from)
+            format!(
+                "if the lag of the partition does not end, start a server again with --take-home {} --who NAME --why TEXT",
+                home.from
+            )
         };
         Some(warning(format!("the record of the home {} is missing in {missing}", home.log), &fix))
     }

@@ -1,18 +1,7 @@
 use super::*;
-use runlog_schemas::id::Offset;
 
 fn home(log: &str, origin: &str) -> HomeRow {
-    HomeRow {
-        epoch: 1,
-        log: log.into(),
-        origin: origin.into(),
-        rival: String::new(),
-        from: String::new(),
-        offset: Offset::ZERO,
-        logged_at_millis: 0,
-        who: String::new(),
-        why: String::new(),
-    }
+    HomeRow { epoch: 1, log: log.into(), origin: origin.into(), ..HomeRow::default() }
 }
 
 /// A server of this log whose journal has this home.

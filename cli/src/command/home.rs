@@ -36,7 +36,8 @@ struct Shown {
     log_id: Option<LogId>,
     home: Option<JournalHome>,
     role: OrOther<LogRole>,
-    /// The first open runs that wait because the home was lost. Absent if this is the journal's first home.
+    /// The first open runs that wait because the home was lost. Absent at the journal's first home and at a mirror, and if the server does
+    /// not list them.
     #[serde(skip_serializing_if = "Option::is_none")]
     in_doubt: Option<InDoubt>,
 }
@@ -60,20 +61,17 @@ async fn show(session: &Session, wait: Duration) -> Result<Answer, Error> {
     // A mirror does not know how many runs wait at the home now.
     let is_home = shown.role.known() == Some(&LogRole::Home) && shown.home.as_ref().is_some_and(|home| home.epoch > 1);
     if is_home {
-        shown.in_doubt = in_doubt(session, wait).await?;
+        shown.in_doubt = in_doubt(session, wait).await;
     }
     session.output.answer(&shown, facts)?;
     Ok(Answer::Yes)
 }
 
-/// Returns `None` if this credential may not list runs.
-async fn in_doubt(session: &Session, wait: Duration) -> Result<Option<InDoubt>, Error> {
+/// Returns `None` if the server does not list them now, or not to this credential.
+async fn in_doubt(session: &Session, wait: Duration) -> Option<InDoubt> {
     let target = Target::new("/v1/runs").with_flag("in_doubt", true).with("limit", COUNT_MAX);
-    match session.client.get::<Runs>(target, wait).await {
-        Ok(Runs { runs, next_cursor }) => Ok(Some(InDoubt { count: runs.len(), more: next_cursor.is_some() })),
-        Err(error) if error.kind() == ErrorKind::Forbidden => Ok(None),
-        Err(error) => Err(error),
-    }
+    let Runs { runs, next_cursor } = session.client.get(target.with("consistency", "eventual"), wait).await.ok()?;
+    Some(InDoubt { count: runs.len(), more: next_cursor.is_some() })
 }
 
 fn facts(shown: &Shown, text: &mut Text) {

@@ -190,6 +190,7 @@ async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result
         () = serve(listener, Arc::clone(&projector), options, end, GRACE) => Ok(()),
         () = reload => Ok(()),
         refused = take_home::run(&projector, takeover) => Err(refused),
+        outdated = role::until_outdated(&projector) => Err(outdated),
     };
     // Waits for the loop's commit and for the log's clients on a thread that may block.
     let closed = tokio::task::spawn_blocking(move || {

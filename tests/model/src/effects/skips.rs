@@ -62,8 +62,8 @@ pub(crate) fn without_skip(rules: &Rules, with: &Run, at: usize) -> (Traces, boo
         }
         let evidence = matches!(reason, Reason::Fenced | Reason::Ended | Reason::NotStartedHere);
         // In a run with a skip each refused result is evidence.
-        let kept = reached.until.is_some() && !matches!(reason, Reason::Batch | Reason::WrongPartition);
-        if evidence || rules.fires(Rule::SkipOfLaterEvidence, kept) { Traces::Results } else { Traces::Nothing }
+        let is_kept = reached.until.is_some() && !matches!(reason, Reason::Batch | Reason::WrongPartition);
+        if evidence || rules.fires(Rule::SkipOfLaterEvidence, is_kept) { Traces::Results } else { Traces::Nothing }
     };
     let traces = match entry.verdict {
         Verdict::Refused(reason) => refused_for(reason),

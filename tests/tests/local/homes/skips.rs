@@ -54,7 +54,11 @@ async fn a_skip_of_another_log_stops_the_partition_until_a_skip_of_its_own_log_v
     let second = copy.bounds(zero, DEADLINE).await?.end.get() - 2;
     copy.append(zero, vec![skip_of(stops_at), skip_of(u32::try_from(second)?)]).await?;
     for projector in [stopped_live, serve(dir.path(), &copy).await?] {
-        caught_up(&projector).await?;
+        // It is stopped until it has read its skips.
+        while caught_up(&projector).await.is_err() {
+            let continues = projector.wait_until(zero, |at| at.stopped.is_none());
+            tokio::time::timeout(DEADLINE, continues).await?;
+        }
         ensure!(projector.home().role() == Role::Home);
     }
     let server = all_builds(&copy, async |projector| caught_up(projector).await).await?;

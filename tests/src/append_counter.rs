@@ -46,7 +46,8 @@ impl Appends {
 pub struct Counter {
     appends: Mutex<Appends>,
     file: Option<File>,
-    held: watch::Sender<bool>,
+    /// How many appends, the first ones, may be acknowledged; `None` for all.
+    released: watch::Sender<Option<u64>>,
 }
 
 impl Counter {
@@ -55,9 +56,14 @@ impl Counter {
         Ok(Self { file: Some(File::create(path)?), ..Self::default() })
     }
 
-    /// Starts or stops to hold acknowledgements back.
-    pub fn hold(&self, held: bool) {
-        self.held.send_replace(held);
+    /// Holds the acknowledgements of appends back that are sent from now on. Earlier appends are acknowledged.
+    pub fn hold_later(&self) {
+        self.released.send_replace(Some(self.appends().sent));
+    }
+
+    /// Holds no acknowledgement back any more.
+    pub fn release_all(&self) {
+        self.released.send_replace(None);
     }
 
     /// The counts now.
@@ -69,14 +75,15 @@ impl Counter {
         self.appends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the file under the lock, so that the counts are written in order.
-    fn count(&self, change: impl FnOnce(&mut Appends)) {
+    /// Writes the file under the lock, so that the counts are written in order. Returns the new counts.
+    fn count(&self, change: impl FnOnce(&mut Appends)) -> Appends {
         let mut appends = self.locked();
         change(&mut appends);
         let bytes: Vec<u8> = [appends.sent, appends.ended].into_iter().flat_map(u64::to_le_bytes).collect();
-        let written = self.file.as_ref().map_or(Ok(()), |file| file.write_all_at(&bytes, 0));
+        let (counts, written) = (*appends, self.file.as_ref().map_or(Ok(()), |file| file.write_all_at(&bytes, 0)));
         drop(appends);
         written.unwrap_or_else(|error| panic!("the counts of appends are not written: {error}"));
+        counts
     }
 }
 
@@ -91,12 +98,12 @@ impl Drop for InFlight {
 impl Hooks for Counter {
     /// An append whose future is dropped counts as ended.
     fn append(self: &Arc<Self>, log: &Arc<dyn Log>, partition: PartitionId, batch: Vec<Entry>) -> Ack {
-        self.count(|appends| appends.sent += 1);
+        let nth = self.count(|appends| appends.sent += 1).sent;
         let counted = InFlight(self.clone());
         let ack = log.append(partition, batch);
         Box::pin(async move {
             // The counter is its sender.
-            drop(counted.0.held.subscribe().wait_for(|held| !held).await);
+            drop(counted.0.released.subscribe().wait_for(|first| first.is_none_or(|first| nth <= first)).await);
             ack.await
         })
     }

@@ -9,11 +9,13 @@ use runlog_producer::{Action, Json, Run, Runlog, SideEffect};
 use runlog_tests::{append_counter::Counter, deployment::Deployment, hooked_log::hook, http_proxy::HttpProxy};
 use serde_json::json;
 use std::{
+    future::poll_fn,
     pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    task::Poll,
 };
 use tokio::sync::Barrier;
 
@@ -50,14 +52,19 @@ async fn an_intent_that_is_not_read_back_stops_later_effects() {
         let ran: Vec<AtomicBool> = (0..CALLS).map(|_| AtomicBool::new(false)).collect();
         proxy.skip(u32::try_from(read_back).unwrap());
         proxy.drop_next_request();
-        counter.hold(true);
+        counter.hold_later();
         let all_wait = async {
             // After the yield each call has been polled twice.
             tokio::task::yield_now().await;
-            counter.hold(false);
+            // The first intent is acknowledged, and the others only after its read-back: the proxy counts read-backs, and those
+            // that are sent at the same time could overtake each other.
+            counter.hold_later();
+            // Polled again after each step of a call.
+            poll_fn(|_| if ran.iter().take(read_back).all(is_set) { Poll::Ready(()) } else { Poll::Pending }).await;
+            counter.release_all();
         };
         let (answers, ()) = join(join_all((0..CALLS).map(|seat| book(&run, seat, &ran))), all_wait).await;
-        let ran: Vec<bool> = ran.iter().map(|ran| ran.load(Ordering::SeqCst)).collect();
+        let ran: Vec<bool> = ran.iter().map(is_set).collect();
         let failed = ran.iter().position(|ran| !ran).unwrap();
         assert!(failed >= read_back && ran[failed..].iter().all(|ran| !ran), "{run_id}: {ran:?}");
         assert_eq!(answers, ran, "each call that ran is answered or held");
@@ -79,15 +86,15 @@ async fn an_unpolled_call_stops_the_later_calls_once() {
     let ran: Vec<AtomicBool> = (0..4).map(|_| AtomicBool::new(false)).collect();
     let mut unpolled = pin!(book(&run, 0, &ran));
     // Held acknowledgements stop the call at the append of its intent, not at a later step.
-    counter.hold(true);
+    counter.hold_later();
     assert!(unpolled.as_mut().now_or_never().is_none());
-    counter.hold(false);
+    counter.release_all();
     assert!(!book(&run, 1, &ran).await, "it waited for the unpolled call");
     run.reopen().await.unwrap();
     assert!(book(&run, 2, &ran).await, "made after the failure");
     assert!(!unpolled.await);
     assert!(book(&run, 3, &ran).await, "made after the failure");
-    let ran: Vec<bool> = ran.iter().map(|ran| ran.load(Ordering::SeqCst)).collect();
+    let ran: Vec<bool> = ran.iter().map(is_set).collect();
     assert_eq!(ran, [false, false, true, true]);
 }
 
@@ -98,6 +105,10 @@ async fn open_counted(deployment: &Deployment, server: &str, run_id: &str) -> (R
     let mut config = deployment.config(server).unwrap();
     config.log = Some(hook(log, &counter));
     (Runlog::connect(config).await.unwrap().open(run_id).await.unwrap(), counter)
+}
+
+fn is_set(ran: &AtomicBool) -> bool {
+    ran.load(Ordering::SeqCst)
 }
 
 /// Makes a call. Returns whether it was answered, or its result is held because the handle stopped meanwhile. Otherwise the

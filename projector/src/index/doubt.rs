@@ -86,18 +86,16 @@ pub(super) fn is_in_doubt<R: Rows>(
     if run.is_some_and(|run| run.head.status != RunStatus::Open) {
         return Ok(false);
     }
-    let Some(since) = taken_at(rows, home)? else { return Ok(true) };
-    if accepted_at(rows, Some(run_id), since)?.is_some() {
+    if accepted_at(rows, Some(run_id), home)?.is_some() {
         return Ok(false);
     }
-    let Some(unknown_accepted) = accepted_at(rows, None, since)? else { return Ok(true) };
+    let Some(unknown_accepted) = accepted_at(rows, None, home)? else { return Ok(true) };
     Ok(first_record(rows, run_id)?.is_some_and(|first| first < unknown_accepted))
 }
 
 /// Whether each unknown run of the partition is in doubt since the takeover by `home`.
 pub(super) fn doubts_unknown_runs<R: Rows>(rows: &R, home: &HomeRow) -> Result<bool, store::Error> {
-    let Some(since) = taken_at(rows, home)? else { return Ok(true) };
-    Ok(accepted_at(rows, None, since)?.is_none())
+    Ok(accepted_at(rows, None, home)?.is_none())
 }
 
 /// The offset of the home's record in this partition.
@@ -106,10 +104,11 @@ fn taken_at<R: Rows>(rows: &R, home: &HomeRow) -> Result<Option<Offset>, store::
     Ok(in_partition.filter(|row| row.epoch == home.epoch).map(|row| row.offset))
 }
 
-/// The offset at which an operator accepted the run, or all unknown runs, after the home's record at `since`.
-fn accepted_at<R: Rows>(rows: &R, run_id: Option<RunId<&str>>, since: Offset) -> Result<Option<Offset>, store::Error> {
+/// The offset at which an operator accepted the run, or all unknown runs, after the takeover by `home`. A partition has such an accept
+/// only if it has the home's record.
+fn accepted_at<R: Rows>(rows: &R, run_id: Option<RunId<&str>>, home: &HomeRow) -> Result<Option<Offset>, store::Error> {
     let row: Option<AcceptRow> = rows.get(&meta::accepted(run_id))?;
-    Ok(row.map(|row| row.offset).filter(|offset| *offset > since))
+    Ok(row.filter(|row| row.epoch == home.epoch).map(|row| row.offset))
 }
 
 /// The offset of the run's first applied record.
@@ -182,8 +181,8 @@ mod tests {
         all.filter(|id| check(rows, &state(epoch), run(id)).is_err()).collect()
     }
 
-    fn accept(rows: &Memory, id: Option<&str>, offset: u32) {
-        let row = AcceptRow { offset: offset.into(), who: "ann".into(), why: "checked".into() };
+    fn accept(rows: &Memory, id: Option<&str>, epoch: u32, offset: u32) {
+        let row = AcceptRow { epoch, offset: offset.into(), who: "ann".into(), why: "checked".into() };
         put(rows, &meta::accepted(id.map(run)), &row);
     }
 
@@ -192,19 +191,19 @@ mod tests {
         let rows = partition(Some(home(2)));
         assert_eq!(in_doubt(&partition(Some(home(1))), 1), [""; 0]);
         assert_eq!(in_doubt(&rows, 2), ["open", "later", "unknown"]);
-        accept(&rows, Some("open"), SINCE + 2);
+        accept(&rows, Some("open"), 2, SINCE + 2);
         assert_eq!(in_doubt(&rows, 2), ["later", "unknown"]);
-        accept(&rows, Some("unknown"), SINCE + 3);
-        accept(&rows, Some("later"), SINCE + 4);
+        accept(&rows, Some("unknown"), 2, SINCE + 3);
+        accept(&rows, Some("later"), 2, SINCE + 4);
         assert_eq!(in_doubt(&rows, 2), [""; 0]);
     }
 
     #[test]
     fn all_unknown_runs_can_be_accepted_and_known_ones_stay_in_doubt() {
         let rows = partition(Some(home(2)));
-        accept(&rows, None, LATER + 1);
+        accept(&rows, None, 2, LATER + 1);
         assert_eq!(in_doubt(&rows, 2), ["open", "later"], "a record after the takeover may be a late copy");
-        accept(&rows, None, LATER - 1);
+        accept(&rows, None, 2, LATER - 1);
         assert_eq!(in_doubt(&rows, 2), ["open"]);
     }
 
@@ -212,7 +211,7 @@ mod tests {
     fn an_accept_does_not_count_for_a_later_takeover() {
         let rows = partition(Some(home(3)));
         for id in [Some("open"), None] {
-            accept(&rows, id, SINCE - 1);
+            accept(&rows, id, 2, SINCE - 1);
         }
         assert_eq!(in_doubt(&rows, 3), ["open", "later", "unknown"]);
     }
@@ -222,7 +221,7 @@ mod tests {
         for row in [None, Some(home(1))] {
             let rows = partition(row);
             for id in [Some("open"), None] {
-                accept(&rows, id, SINCE + 1);
+                accept(&rows, id, 1, SINCE + 1);
             }
             assert_eq!(in_doubt(&rows, 2), ["open", "later", "unknown"]);
         }

@@ -12,9 +12,10 @@ use super::{error::Error, store::meta::HomeRow};
 use runlog_schemas::id::{LogId, Offset, PartitionId, RunId};
 use serde::{Deserialize, Serialize};
 use std::sync::{
-    Arc, PoisonError, RwLock, RwLockReadGuard,
+    Arc,
     atomic::{AtomicBool, Ordering},
 };
+use tokio::sync::watch;
 
 mod unread;
 
@@ -24,6 +25,10 @@ use unread::Unread;
 pub const EPOCH_MAX: u32 = 1_000_000;
 /// The greatest size of a header, bytes: it is copied into rows and errors. A larger one has no effect.
 pub(crate) const BYTES_MAX: usize = 16 << 10;
+
+/// What is wrong with a server that has the role [`Role::Uncommitted`].
+pub const READ_UNCOMMITTED: &str = "this server began to read before it knew that its log began as a mirror, so it may have applied \
+                                    records of aborted transactions";
 
 /// The name of the header.
 pub const HEADER: &str = "runlog-home";
@@ -189,7 +194,7 @@ impl Role {
 #[derive(Debug)]
 pub struct HomeState {
     own: Option<LogId>,
-    known: RwLock<Option<HomeRow>>,
+    known: watch::Sender<Option<HomeRow>>,
     /// Whether the server also reads records of open and aborted transactions.
     uncommitted: AtomicBool,
     unread: Unread,
@@ -200,7 +205,7 @@ impl HomeState {
     pub fn new(own: Option<LogId>, known: Option<HomeRow>) -> Arc<Self> {
         Arc::new(Self {
             own,
-            known: RwLock::new(known),
+            known: watch::Sender::new(known),
             uncommitted: AtomicBool::new(false),
             unread: Unread::default(),
         })
@@ -245,8 +250,14 @@ impl HomeState {
         self.row().clone()
     }
 
-    fn row(&self) -> RwLockReadGuard<'_, Option<HomeRow>> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner)
+    fn row(&self) -> watch::Ref<'_, Option<HomeRow>> {
+        self.known.borrow()
+    }
+
+    /// Waits until the server has this role.
+    pub async fn await_role(&self, role: Role) {
+        // The sender is in `self`, so the channel stays open.
+        drop(self.known.subscribe().wait_for(|known| self.role_of(known.as_ref()) == role).await);
     }
 
     /// The home in force, if it took over from a lost one.
@@ -262,15 +273,18 @@ impl HomeState {
     /// Updates the known home from the committed row of a partition. The higher epoch wins. Two partitions whose homes differ in one
     /// epoch make the home contested.
     pub fn learn(&self, row: &HomeRow) {
-        let mut row_before = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        let new_row = match &*row_before {
-            None => Some(row.clone()),
-            Some(known) if row.epoch > known.epoch => Some(row.clone()),
-            Some(known) => with_rival(known, row.epoch, &row.log).or_else(|| with_rival(known, row.epoch, &row.rival)),
-        };
-        if let Some(row) = new_row {
-            *row_before = Some(row);
-        }
+        self.known.send_if_modified(|known| {
+            let new_row = match known {
+                None => Some(row.clone()),
+                Some(known) if row.epoch > known.epoch => Some(row.clone()),
+                Some(known) => {
+                    with_rival(known, row.epoch, &row.log).or_else(|| with_rival(known, row.epoch, &row.rival))
+                }
+            };
+            let is_new = new_row.is_some();
+            *known = new_row.or_else(|| known.take());
+            is_new
+        });
     }
 
     /// The id of the own log, if answers must name it: if the journal has a home.
@@ -313,8 +327,7 @@ impl HomeState {
                  mirrored to each other: {what} is refused and had no effect; use the server of the cluster where agents write"
             ),
             (_, Role::Uncommitted) => format!(
-                "this server started before it knew that its log began as a mirror, and may have applied records of aborted \
-                 transactions: {what} is refused and had no effect; restart the server, which builds its index again"
+                "{READ_UNCOMMITTED}: {what} is refused and had no effect; restart the server, which builds its index again"
             ),
             (Some(own), _) => format!(
                 "this server reads log {own}, a mirror of the home {home}: {what} is possible at the home only and had no effect; \

@@ -59,6 +59,15 @@ impl Site {
     fn taking(&self) -> Launch {
         taking(self.mirror(), &self.home_id)
     }
+
+    /// Ends the mirror's server and starts another one, which builds its index from the log.
+    fn with_new_index(&self, server: Server) -> anyhow::Result<Server> {
+        server.terminate()?;
+        fs::remove_dir_all(self.mirror().dir().join("index"))?;
+        let server = self.mirror().start()?;
+        await_ready(&server)?;
+        Ok(server)
+    }
 }
 
 fn taking(launch: Launch, from: &str) -> Launch {
@@ -281,10 +290,7 @@ fn stays_after_a_restart_and_a_rebuild(site: &Site, mut server: Server) -> anyho
     let waiting: Vec<_> = ids("open").filter(|run| run != "open-01").collect();
     for rebuilt in [false, true] {
         if rebuilt {
-            server.terminate()?;
-            fs::remove_dir_all(site.mirror().dir().join("index"))?;
-            server = site.mirror().start()?;
-            await_ready(&server)?;
+            server = site.with_new_index(server)?;
         }
         ensure!(role(&server)? == "home" && listed(&server)? == waiting, "{:?}", listed(&server)?);
         is_in_doubt(&server, "open-02")?;
@@ -389,10 +395,7 @@ fn a_mirror_that_mirror_maker_left_amid_transactions_has_the_runs_of_the_home() 
     await_ready(&server)?;
     for rebuilt in [false, true] {
         if rebuilt {
-            server.terminate()?;
-            fs::remove_dir_all(site.mirror().dir().join("index"))?;
-            server = site.mirror().start()?;
-            await_ready(&server)?;
+            server = site.with_new_index(server)?;
         }
         ensure!(hashes(&server)? == at_home, "{rebuilt}");
         server.runlog().verified()?;

@@ -1,25 +1,20 @@
 //! The role of a server at its start, for operators: whether it reads the journal's home or a mirror.
 
 use crate::error::Error;
-use runlog_projector::{Projector, index::home::Role};
+use runlog_projector::{
+    Projector,
+    index::home::{READ_UNCOMMITTED, Role},
+};
 use runlog_schemas::{
     answer::{ErrorKind, LogRole},
     id::PartitionId,
 };
-use std::time::Duration;
-
-/// How often [`until_outdated`] looks at the role.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// Waits until this server has to start again: it learned that its log began as a mirror, and has read records of aborted transactions.
 /// It refuses appends until then.
 pub(super) async fn until_outdated(projector: &Projector) -> Error {
-    while projector.home().role() != Role::Uncommitted {
-        tokio::time::sleep(LOOK).await;
-    }
-    let what = "this server began to read before it knew that its log began as a mirror, so it may have applied records of aborted \
-                transactions; start it again: it then builds its index anew";
-    Error::new(ErrorKind::Unavailable, what)
+    projector.home().await_role(Role::Uncommitted).await;
+    Error::new(ErrorKind::Unavailable, format!("{READ_UNCOMMITTED}; start it again: it then builds its index anew"))
 }
 
 /// Logs why this server is read-only, or why a mirror of its log would not be. Returns the role, unless it is the home.

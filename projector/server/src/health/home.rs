@@ -8,7 +8,7 @@ use crate::app::App;
 use runlog_log::{LogSettings, Weakness};
 use runlog_projector::index::{
     error::Error,
-    home::Role,
+    home::{READ_UNCOMMITTED, Role},
     query::{self, counts::COUNT_MAX, runs::Filter},
     store::{
         Rows as _,
@@ -150,11 +150,11 @@ impl View {
     fn unread_as_mirror(&self, home: &HomeRow) -> Option<Finding> {
         let own = self.own.as_ref().map_or(home.log.as_str(), LogId::as_str);
         let began_as_mirror = self.own.as_ref().is_none_or(|own| own.as_str() != home.origin);
-        let what = "this server has read records of open and aborted transactions, because it started before it knew that its log \
-                    began as a mirror";
         let (what, severity) = match self.role {
-            Role::Uncommitted => (format!("{what}: it refuses appends and reads at latest"), Severity::Error),
-            _ => (what.to_owned(), Severity::Warning),
+            Role::Uncommitted => {
+                (format!("{READ_UNCOMMITTED}: it refuses appends and reads at latest"), Severity::Error)
+            }
+            _ => (READ_UNCOMMITTED.to_owned(), Severity::Warning),
         };
         let fix = "restart it: it builds its indices again".into();
         let is_unread = began_as_mirror && own.starts_with(KAFKA) && !self.reads_committed;

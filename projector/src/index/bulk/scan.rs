@@ -367,7 +367,7 @@ impl Scan<'_> {
         for carrier in carriers.iter().filter(|carrier| carrier.offset < end && !voided.contains_key(&carrier.offset)) {
             match carrier.effect(&source.shared.journal, home.as_ref()) {
                 Effect::Home(row) => home = Some(row),
-                Effect::Accept(run_id, row) if fold::replaces(accepts.get(&run_id), home.as_ref()) => {
+                Effect::Accept(run_id, row) if fold::replaces(accepts.get(&run_id), &row) => {
                     accepts.insert(run_id, row);
                 }
                 Effect::Accept(..) => {}

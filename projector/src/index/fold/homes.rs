@@ -93,18 +93,18 @@ impl Carrier {
             (None, Some(Carried::Accept(Accept { epoch, .. }))) if home.is_none_or(|home| home.epoch != *epoch) => {
                 Effect::None
             }
-            (None, Some(Carried::Accept(Accept { run, who, why, .. }))) => {
-                let row = AcceptRow { offset: self.offset, who: who.clone(), why: why.clone() };
+            (None, Some(Carried::Accept(Accept { epoch, run, who, why }))) => {
+                let row = AcceptRow { epoch: *epoch, offset: self.offset, who: who.clone(), why: why.clone() };
                 Effect::Accept(run.clone(), row)
             }
         }
     }
 }
 
-/// Whether an accept replaces the earlier one in a partition with this home: the first accept after a takeover counts, because later
-/// records are judged by its offset.
-pub(crate) fn replaces(before: Option<&AcceptRow>, home: Option<&HomeRow>) -> bool {
-    before.is_none_or(|before| home.is_some_and(|home| before.offset < home.offset))
+/// Whether an accept replaces the earlier one: the first accept after a takeover counts, because later records are judged by its
+/// offset.
+pub(crate) fn replaces(before: Option<&AcceptRow>, new: &AcceptRow) -> bool {
+    before.is_none_or(|before| before.epoch < new.epoch)
 }
 
 /// Why a partition stops at the skip at `at`, which names the offset `voids` of another log.
@@ -152,7 +152,7 @@ impl<S: Commit> Fold<S> {
             }
             Effect::Accept(run_id, row) => {
                 let key = meta::accepted(run_id.as_ref().map(RunId::borrow));
-                if replaces(changes.get(&key)?.as_ref(), self.home_in(uncommitted)) {
+                if replaces(changes.get(&key)?.as_ref(), &row) {
                     changes.put(key, &row);
                 }
             }

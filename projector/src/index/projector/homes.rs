@@ -6,14 +6,14 @@ use super::Projector;
 use crate::index::{
     error::Error,
     failpoint,
-    home::{self, Accept, Carried, Home, Role},
+    home::{self, Accept, Carried, Home, READ_UNCOMMITTED, Role},
     journal::genesis_entry,
     store::{
         Rows,
         meta::{self, HomeRow},
     },
 };
-use runlog_log::{Entry, LogId};
+use runlog_log::{Entry, Log, LogId};
 use runlog_schemas::{
     answer::{ErrorKind, Position},
     id::{Offset, PartitionId, RecordId, RunId},
@@ -112,10 +112,10 @@ impl Projector {
             Some(known) => known,
             None => Home { epoch: 1, log: self.own_log()?, from: None, who, why },
         };
-        let mut positions = Vec::new();
+        let (carried, mut positions) = (Carried::Home(home), Vec::new());
         for partition in plan.lacking {
-            let entry = self.carrier(&Carried::Home(home.clone()), sign)?;
-            let offset = self.appended(self.shared.log.append(partition, vec![entry]).await, positions.is_empty())?;
+            let entry = self.carrier(&carried, sign)?;
+            let offset = append_carrier(&*self.shared.log, partition, entry, !positions.is_empty()).await?;
             positions.push(self.applied_at(partition, offset, until).await?);
         }
         Ok(positions)
@@ -146,25 +146,25 @@ impl Projector {
             None => PartitionId::all(self.journal().partitions).collect(),
         };
         let Decision { who, why } = decision;
-        let (mut positions, mut refused) = (Vec::new(), None);
+        let (mut positions, mut refused, mut appended) = (Vec::new(), None, false);
+        let carried = Carried::Accept(Accept { epoch: home.epoch, run, who, why });
         for partition in partitions {
             // A stopped partition does not keep the others from beginning runs.
             if let Err(error) = self.can_accept(partition, &home) {
                 refused = Some(error);
                 continue;
             }
-            let (run, who, why) = (run.clone(), who.clone(), why.clone());
-            let carried = Carried::Accept(Accept { epoch: home.epoch, run, who, why });
-            let appended = self.shared.log.append(partition, vec![self.carrier(&carried, sign)?]).await;
-            let offset = self.appended(appended, positions.is_empty())?;
+            let entry = self.carrier(&carried, sign)?;
+            let offset = append_carrier(&*self.shared.log, partition, entry, appended).await?;
+            appended = true;
             match self.applied_at(partition, offset, until).await {
                 Ok(position) => positions.push(position),
                 Err(error) => refused = Some(error),
             }
         }
         match refused {
-            Some(error) if positions.is_empty() => Err(error),
-            Some(error) => Err(error.after_a_part()),
+            Some(error) if appended => Err(error.after_a_part()),
+            Some(error) => Err(error),
             None => Ok(positions),
         }
     }
@@ -205,8 +205,9 @@ impl Projector {
         }
         self.check_lost(&own, from)?;
         if self.log().reads_uncommitted() {
-            let message = "this server started before it knew that its log is a mirror, and may have applied records of aborted \
-                           transactions; nothing was changed; start it again with the same flags, it then builds its index again";
+            let message = format!(
+                "{READ_UNCOMMITTED}; it has not taken over; start it again with the same flags, it then builds its index again"
+            );
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
         tokio::time::sleep(self.config().takeover_quiet).await;
@@ -287,7 +288,7 @@ impl Projector {
             let applied = self.progress(partition).applied;
             tracing::warn!(
                 %partition, %applied, %end,
-                "the takeover waits for a partition to apply the log. An open transaction holds it up, until its producer or the broker ends it"
+                "the takeover waits for a partition to apply the log. An open transaction may hold it up, until its producer or the broker ends it"
             );
         }
     }
@@ -296,11 +297,10 @@ impl Projector {
     /// mirror. Learns the home from the first acknowledgement, because a stopped partition cannot apply it. Then waits until the
     /// running partitions have applied it. `ends` are the ends of the log that the partitions have applied.
     async fn append_home(&self, home: &Home, ends: &[Offset]) -> Result<Vec<Position>, Error> {
-        let mut positions: Vec<Position> = Vec::new();
+        let (carried, mut positions) = (Carried::Home(home.clone()), Vec::<Position>::new());
         for partition in self.lacking_home(home.epoch)? {
-            let entry = self.carrier(&Carried::Home(home.clone()), &|_| {})?;
-            let appended = self.shared.unguarded.append(partition, vec![entry]).await;
-            let offset = self.appended(appended, positions.is_empty())?;
+            let entry = self.carrier(&carried, &|_| {})?;
+            let offset = append_carrier(&*self.shared.unguarded, partition, entry, !positions.is_empty()).await?;
             positions.push(self.position(partition, offset, 0));
             if ends.get(partition.index()).is_some_and(|end| *end != offset) {
                 tracing::error!(
@@ -360,18 +360,18 @@ impl Projector {
         Ok(entry)
     }
 
-    /// The offset of an append of one record. `is_first` if no append precedes it in the same call.
-    fn appended(&self, appended: Result<Vec<Offset>, runlog_log::Error>, is_first: bool) -> Result<Offset, Error> {
-        let offsets = appended.map_err(Error::of_append);
-        let offsets = offsets.map_err(|error| if is_first { error } else { error.after_a_part() })?;
-        Ok(offsets.first().copied().unwrap_or_default())
-    }
-
     /// The position of an appended record, after its partition has applied it.
     async fn applied_at(&self, partition: PartitionId, offset: Offset, until: Instant) -> Result<Position, Error> {
         self.wait(partition, super::Consistency::AtLeast(partition, offset), left(until)).await?;
         Ok(self.position(partition, offset, 0))
     }
+}
+
+/// Appends a record. Returns its offset. `is_later` if the same call has appended a record before, which its error then says.
+async fn append_carrier(log: &dyn Log, partition: PartitionId, entry: Entry, is_later: bool) -> Result<Offset, Error> {
+    let offsets = log.append(partition, vec![entry]).await.map_err(Error::of_append);
+    let offsets = offsets.map_err(|error| if is_later { error.after_a_part() } else { error })?;
+    Ok(offsets.first().copied().unwrap_or_default())
 }
 
 fn left(until: Instant) -> Duration {

@@ -155,6 +155,8 @@ datum!(HomeRow { epoch, log, origin, rival, from, offset, logged_at_millis, who,
 /// An operator's statement that a run may continue although its home was lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcceptRow {
+    /// The epoch of the home that it follows.
+    pub epoch: u32,
     /// The offset of the record.
     pub offset: Offset,
     /// The author.
@@ -162,4 +164,4 @@ pub struct AcceptRow {
     /// The reason.
     pub why: String,
 }
-datum!(AcceptRow { offset, who, why });
+datum!(AcceptRow { epoch, offset, who, why });

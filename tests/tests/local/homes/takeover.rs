@@ -2,10 +2,11 @@
 
 use super::{skips::skip_of, *};
 use futures_util::FutureExt as _;
-use runlog_log::Ack;
+use runlog_log::{Ack, Reader};
 use runlog_projector::index::projector::{Decision, Sign, Taken};
 use runlog_schemas::answer::Position;
 use runlog_tests::hooked_log::{Hooks, hook};
+use std::sync::atomic::AtomicBool;
 
 async fn init(server: &Projector, sign: Sign<'_>) -> Result<Vec<Position>, Error> {
     let plan = server.plan_home(DEADLINE).await?;
@@ -188,6 +189,41 @@ async fn until_an_interrupted_takeover_is_repeated_all_runs_of_a_partition_witho
     ensure!(is_doubt(&server, &in_one), "it began before the record of its partition");
     server.accept(Some(id(&in_one)), decision(), &|_| {}, DEADLINE).await?;
     ensure!(!is_doubt(&server, &in_one));
+    Ok(())
+}
+
+/// From a moment on, delivers no records, and partition 1 accepts no append.
+#[derive(Debug, Default)]
+struct Overloaded(AtomicBool);
+
+impl Hooks for Overloaded {
+    fn append(self: &Arc<Self>, log: &Arc<dyn Log>, partition: PartitionId, batch: Vec<Entry>) -> Ack {
+        if !self.0.load(Ordering::Relaxed) || partition == PartitionId::ZERO {
+            return log.append(partition, batch);
+        }
+        let error = runlog_log::Error::new(Kind::Retry, log.topic(), "the queue is full").in_partition(partition);
+        Box::pin(std::future::ready(Err(error)))
+    }
+
+    fn poll(&self, reader: &mut dyn Reader, max: usize, timeout: Duration) -> Result<Vec<Delivery>, runlog_log::Error> {
+        if self.0.load(Ordering::Relaxed) { Ok(Vec::new()) } else { reader.poll(max, timeout) }
+    }
+}
+
+#[tokio::test]
+async fn an_accept_that_failed_after_an_append_does_not_claim_that_it_had_no_effect() -> anyhow::Result<()> {
+    let (home_dir, dir, home, copy) = (tempdir()?, tempdir()?, log("home"), log("copy"));
+    serve(home_dir.path(), &home).await?;
+    mirror(&home, &copy).await?;
+    let overloaded = Arc::new(Overloaded::default());
+    let server = serve_log(dir.path(), hook(copy.clone(), &overloaded)).await?;
+    server.take_home(&log_id("home"), decision()).await?;
+    caught_up(&server).await?;
+    let before = ends(&copy).await?;
+    overloaded.0.store(true, Ordering::Relaxed);
+    let failed = server.accept(None, decision(), &|_| {}, Duration::from_millis(50)).await.err().context("it waits")?;
+    ensure!(ends(&copy).await? != before, "partition 0 has the record");
+    ensure!(failed.kind() == ErrorKind::Unavailable && failed.to_string().contains("the queue is full"), "{failed}");
     Ok(())
 }
 

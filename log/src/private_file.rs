@@ -1,6 +1,7 @@
 //! The rule for files that contain secrets: keys, tokens, passwords. The Python client has the same rule, in
 //! `_private_file.py`.
 
+use runlog_schemas::shell;
 use std::{
     fs::{self, File, Metadata},
     io,
@@ -25,8 +26,9 @@ impl Exposure {
                 format!("other users may use the {what} {path} (mode {mode:o}); remove this permission with chmod 600")
             }
             Self::Folder(folder) => {
-                let folder = folder.display();
-                format!("other users may replace the {what} {path}; remove this permission with chmod o-w {folder}")
+                let folder = folder.to_string_lossy();
+                let chmod = shell::command("chmod o-w", &[&folder], "");
+                format!("other users may replace the {what} {path}; remove this permission with {chmod}")
             }
         }
     }

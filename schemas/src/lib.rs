@@ -28,6 +28,7 @@ pub mod record;
 pub mod refs;
 pub mod scalar;
 pub mod schema;
+pub mod shell;
 pub mod subject;
 #[cfg(feature = "openapi")]
 pub mod symbol_schema;

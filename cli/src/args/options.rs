@@ -69,7 +69,7 @@ impl AsOfArg {
             None => Ok(None),
             Some(value::AsOf::Position(place)) => Ok(Some(place.clone())),
             Some(value::AsOf::Time(time)) => Err(Error::usage(format!(
-                "--as-of {time} is a time; this command needs a position in the log, PARTITION:OFFSET, because a call or a \
+                "the value of --as-of is a time, {time}; this command needs a position in the log, PARTITION:OFFSET, because a call or a \
                  checkpoint has no valid time. `runlog show` prints positions"
             ))),
         }

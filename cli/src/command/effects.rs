@@ -15,6 +15,7 @@ use runlog_schemas::{
     answer::{Effect, Effects, ErrorKind, Evidence, Feature, Outcome, Pending, Position, ProblemReason, Runs},
     id::{ContentHash, RecordId},
     json::Json,
+    shell,
 };
 use serde::Serialize;
 
@@ -148,8 +149,9 @@ fn check_against(effect: &Pending, args: &args::Resolve) -> Result<(), Error> {
     let what = match newest {
         None => "no evidence says that it happened; decide without --against".to_owned(),
         Some(newest) => format!(
-            "the newest evidence that it happened is record {newest}. If the effect did not happen, add --against \
-             {newest}; if it did, decide --adopt instead of --not-done"
+            "the newest evidence that it happened is record {newest}. If the effect did not happen, add \
+             {}; if it did, decide --adopt instead of --not-done",
+            shell::flag("--against", newest.as_str())
         ),
     };
     output::note(|text| plan(Some(effect), "not_done", None, text));

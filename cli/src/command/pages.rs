@@ -10,6 +10,7 @@ use crate::{
 use runlog_schemas::{
     answer::{Anomalies, DeadLetters, Effects, Horizons, Runs},
     id::PartitionId,
+    shell,
 };
 use serde::de::DeserializeOwned;
 
@@ -107,7 +108,7 @@ pub(super) fn print_rest(list: &impl Page, text: &mut Text) {
         text.line([Cell::from(missing).warn()]);
     }
     if let Some(cursor) = list.next_cursor() {
-        text.line([Cell::from(format!("more: --cursor {cursor}")).dim()]);
+        text.line([Cell::from(format!("more: {}", shell::flag("--cursor", cursor))).dim()]);
     }
 }
 

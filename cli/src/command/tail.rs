@@ -12,7 +12,10 @@ use crate::{
     session::{READ_WAIT, Session},
     text::{Cell, Text},
 };
-use runlog_schemas::answer::{Change, ErrorKind, Line, Operation, Problem, Run};
+use runlog_schemas::{
+    answer::{Change, ErrorKind, Line, Operation, Problem, Run},
+    shell,
+};
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 
@@ -114,7 +117,10 @@ impl Tail<'_> {
             }
             pause = (pause * 2).min(PAUSE_MAX);
         }
-        let what = format!("gave up after {RECONNECTS_MAX} attempts; continue later with --from {}", self.from);
+        let what = format!(
+            "gave up after {RECONNECTS_MAX} attempts; continue later with {}",
+            shell::flag("--from", &self.from)
+        );
         Err(self.with_cursor(Error::new(ErrorKind::Unavailable, what).because(last)))
     }
 

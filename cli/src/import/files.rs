@@ -2,6 +2,7 @@
 
 use super::error::{Error, FOLDERS_DEEP_MAX};
 use clap::ValueEnum as _;
+use runlog_schemas::shell;
 use std::{
     io::{self, Read},
     path::{Path, PathBuf},
@@ -69,7 +70,8 @@ pub(super) fn read_text(file: &Path, format: Format) -> Result<String, Error> {
     if bytes.starts_with(&GZIP) {
         let name = format.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
         return Err(malformed(format!(
-            "the file is compressed with gzip: unpack it first, or pipe it: zcat FILE | runlog import {name} -"
+            "the file is compressed with gzip: unpack it first, or pipe it: zcat FILE | {}",
+            shell::command("runlog import", &[&name, "-"], "")
         )));
     }
     let text = String::from_utf8(bytes).map_err(|error| malformed(error.utf8_error().to_string()))?;

@@ -9,6 +9,8 @@ use std::{
     time::Duration,
 };
 
+use runlog_schemas::shell;
+
 use rdkafka::{
     admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication},
     consumer::{BaseConsumer, Consumer},
@@ -100,12 +102,13 @@ pub fn lossy(info: &TopicInfo) -> Vec<LossySetting> {
 /// Returns the Kafka command that corrects these settings of the topic.
 pub fn correction(config: &KafkaConfig, lossy: &[LossySetting]) -> String {
     let settings: Vec<String> = lossy.iter().map(|setting| format!("{}={}", setting.name, setting.wanted)).collect();
-    format!(
-        "kafka-configs.sh --bootstrap-server {} --alter --entity-type topics --entity-name {} --add-config {}",
-        config.brokers,
-        config.topic,
-        settings.join(",")
-    )
+    let flags = [
+        shell::flag("--bootstrap-server", &config.brokers),
+        "--alter --entity-type topics".to_owned(),
+        shell::flag("--entity-name", &config.topic),
+        shell::flag("--add-config", &settings.join(",")),
+    ];
+    shell::command("kafka-configs.sh", &[], &flags.join(" "))
 }
 
 /// Describes the topic, or returns `None` if the answering broker does not know it. Does not create the topic. `configs` is

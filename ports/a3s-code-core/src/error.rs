@@ -21,7 +21,7 @@ pub enum LoadError {
     },
     /// A later checkpoint of the run is not available: it was pruned, its content is missing or was removed by retention, or the
     /// server does not know its version. `runlog recover` shows the missing content.
-    #[error("checkpoint {last} of run {run_id}, its last, is not available; the latest available is {}: `runlog recover {run_id}` shows why", found.map_or("none".into(), |seq| format!("number {seq}")))]
+    #[error("checkpoint {last} of run {run_id}, its last, is not available; the latest available is {}: `runlog recover RUN` shows why", found.map_or("none".into(), |seq| format!("number {seq}")))]
     NotTheLast {
         /// The run.
         run_id: String,

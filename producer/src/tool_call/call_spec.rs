@@ -4,7 +4,7 @@ use crate::{
     error::{Action, Error},
     session::{Session, replay::CallKey},
 };
-use runlog_schemas::{answer::ErrorKind, id::RecordId};
+use runlog_schemas::{answer::ErrorKind, id::RecordId, shell};
 
 /// A prepared call, without its arguments.
 #[derive(Debug)]
@@ -37,10 +37,11 @@ impl CallSpec<'_> {
 
     /// Advises how to decide about a pending call, with the command.
     pub(super) fn decide(&self, id: &RecordId) -> String {
-        let command = format!("runlog effects resolve {} {id} --who NAME --why TEXT", self.session.client.id());
+        let (run_id, options) = (&self.session.client.run_id, "--who NAME --why TEXT --done RESULT_AS_JSON");
+        let command = shell::command("runlog effects resolve", &[run_id.as_str(), id.as_str()], options);
         format!(
-            "find out whether it happened, then decide: `{command} --done RESULT_AS_JSON`, or with `--not-done`, `--adopt` or \
-             `--give-up` in place of `--done`"
+            "find out whether it happened, then decide: `{command}`, or with `--not-done`, `--adopt` or `--give-up` in place of \
+             `--done`"
         )
     }
 }

@@ -23,8 +23,8 @@ use runlog_projector::index::{
 };
 use runlog_schemas::{
     answer::{Doctor, Finding, LogRole, PartitionHealth, PartitionState, Severity},
-    id::PartitionId,
-    symbols,
+    id::{Offset, PartitionId},
+    shell, symbols,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -167,6 +167,11 @@ fn many(count: u64, what: &str) -> String {
     format!("{at_least}{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
+/// The command that skips a record.
+fn skip(partition: PartitionId, offset: Offset) -> String {
+    shell::command("runlog dead-letter skip", &[&format!("{partition}:{offset}")], "--who NAME --why TEXT")
+}
+
 /// Advises what to do about a stopped partition. A server that is read-only appends no skip.
 fn fix(partition: PartitionId, stop: &Stop, read_only: bool) -> String {
     let at_home = "; a skip is possible at the journal's home only, and stops this partition";
@@ -180,8 +185,8 @@ fn fix(partition: PartitionId, stop: &Stop, read_only: bool) -> String {
         }
         StopKind::UnknownSchema => format!(
             "start a version that knows the schema, or void the record: \
-             runlog dead-letter skip {partition}:{} --who NAME --why TEXT",
-            stop.offset
+             `{}`",
+            skip(partition, stop.offset)
         ),
         StopKind::Registry => {
             "check that the schema registry is reachable and accepts the credentials; the partition resumes by itself"
@@ -208,8 +213,8 @@ fn fix(partition: PartitionId, stop: &Stop, read_only: bool) -> String {
             "stop the server, delete the folder that the error names, and start again: partition {partition} is built from the log"
         ),
         StopKind::CannotRebuild => format!(
-            "take the skip back: runlog dead-letter skip {partition}:{} --who NAME --why TEXT; the record that it names stays applied",
-            stop.offset
+            "take the skip back: `{}`; the record that it names stays applied",
+            skip(partition, stop.offset)
         ),
         StopKind::ForeignLog => {
             "serve the log that the index was built from; or stop the server, delete the index folder and start again, which \
@@ -232,8 +237,8 @@ fn fix(partition: PartitionId, stop: &Stop, read_only: bool) -> String {
         }
         StopKind::Panic => format!(
             "report the defect with the server's log; start a version without it, or void the record: \
-             runlog dead-letter skip {partition}:{} --who NAME --why TEXT",
-            stop.offset
+             `{}`",
+            skip(partition, stop.offset)
         ),
         StopKind::Store => "free space on the disk and check its health; the server retries the partition every second".into(),
         StopKind::StoreStalled => {

@@ -27,6 +27,7 @@ use runlog_schemas::{
     id::{Offset, RunId},
     judge::RunStatus,
     record::{JournalRecord, RecordKind},
+    shell,
     subject::Subject,
 };
 use std::ops::ControlFlow;
@@ -69,9 +70,10 @@ pub(super) fn check<R: Rows>(rows: &R, home: &HomeState, run_id: RunId<&str>) ->
         Some(first) if taken_at(rows, &home)?.is_some_and(|since| first > since) => ("was unknown here then", ""),
         Some(_) => ("was open then", ""),
     };
+    let accept = shell::command("runlog home accept", &[run_id.as_str()], "--who NAME --why TEXT");
     let message = format!(
         "the home {from} was lost and log {log} took over ({who}: {why}): run {run_id} {state}, so it may have done more than this \
-         journal knows. Check its effects at their receivers, then `runlog home accept {run_id} --who NAME --why TEXT`{or}"
+         journal knows. Check its effects at their receivers, then `{accept}`{or}"
     );
     Err(Error::doubt(message).about(Subject { run_id: Some(run_id.to_owned()), ..Subject::default() }))
 }

@@ -54,6 +54,7 @@ mod ports_codetether;
 mod ports_examples;
 mod ports_observability;
 mod principal_limits;
+mod printed_commands;
 mod projector_kill;
 mod publish_batch;
 mod record_writers;

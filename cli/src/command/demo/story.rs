@@ -6,6 +6,7 @@ use crate::{
     text::{Cell, Text},
 };
 use runlog_demo::{Event, Figures, Takeover, Undecided, Way, grouped};
+use runlog_schemas::shell;
 use std::path::Path;
 
 /// Width of the names before the facts.
@@ -174,11 +175,11 @@ fn differences(figures: &Figures, text: &mut Text) {
 fn next(figures: &Figures, text: &mut Text) {
     // The name by which this program was called.
     let program = std::env::args().next().filter(|program| !program.is_empty());
-    let program = program.as_deref().unwrap_or("runlog");
+    let program = shell::quote(program.as_deref().unwrap_or("runlog"));
     let died = figures.takeovers.iter().find(|takeover| takeover.reconciled).or(figures.takeovers.first());
     let run = died.map_or("trip-0001", |takeover| takeover.run_id.as_str());
     let elsewhere = figures.serving.as_deref().filter(|url| *url != crate::config::SERVER);
-    let at = elsewhere.map_or_else(String::new, |url| format!(" --server {url}"));
+    let at = elsewhere.map_or_else(String::new, |url| format!(" {}", shell::flag("--server", url)));
     let mut tries = Vec::new();
     if let Some(url) = &figures.serving {
         tries.push((format!("{url}/ui"), "open it in a browser: all runs, and a booking to decide"));
@@ -193,13 +194,17 @@ fn next(figures: &Figures, text: &mut Text) {
     let indent = if serving { "" } else { "  " };
     tries.extend([
         (format!("{indent}{program} runs{at}"), "all runs"),
-        (format!("{indent}{program} show {run}{at}"), "a run that was killed and taken over"),
+        (
+            format!("{indent}{}{at}", shell::command(&format!("{program} show"), &[run], "")),
+            "a run that was killed and taken over",
+        ),
         (format!("{indent}{program} import tau-bench FILE{at}"), "runs that another framework recorded"),
     ]);
     if let Some(Undecided { run_id, id }) = figures.undecided {
         let decide = "--not-done --who you --why 'the desk has no such booking'";
         tries.push((format!("{program} effects --pending{at}"), "a booking whose outcome is unknown"));
-        tries.push((format!("{program} effects resolve {run_id} {id} {decide}{at}"), "decide it"));
+        let resolve = format!("{program} effects resolve");
+        tries.push((shell::command(&resolve, &[run_id, id], &format!("{decide}{at}")), "decide it"));
     }
     tries.push(("make kafka-up".into(), "Apache Kafka in Docker; prints HOST:PORT"));
     tries.push((format!("{program} serve --brokers HOST:PORT --data DIR"), "a journal on that Kafka"));

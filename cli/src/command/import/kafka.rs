@@ -21,7 +21,7 @@ use runlog_schemas::{
     id::PartitionId,
     partition::partition_of,
     payload::{Genesis, Payload},
-    schema,
+    schema, shell,
 };
 use std::time::{Duration, Instant};
 
@@ -44,7 +44,8 @@ pub(super) async fn send(
     let log = KafkaLog::connect(config).map_err(|error| {
         let error = Error::from(error);
         let what = if error.kind() == ErrorKind::Invalid {
-            format!("topic {topic} at {brokers} is not a journal; `runlog serve --brokers {brokers}` creates one")
+            let serve = shell::command("runlog serve", &[], &shell::flag("--brokers", &brokers));
+            format!("topic {topic} at {brokers} is not a journal; `{serve}` creates one")
         } else {
             format!("cannot use topic {topic} at {brokers}; check that the brokers run, then try again")
         };

@@ -2,6 +2,7 @@
 
 use super::jwks::Malformed;
 use crate::tls;
+use runlog_schemas::shell;
 use std::{io, path::PathBuf};
 
 /// The longest key set, bytes.
@@ -14,7 +15,7 @@ pub(super) enum Error {
     Io { path: PathBuf, source: io::Error },
     #[error("other users may change {} (mode {mode:o}); remove this permission with chmod go-w", path.display())]
     Exposed { path: PathBuf, mode: u32 },
-    #[error("other users may replace {}; remove this permission with chmod o-w {}", path.display(), folder.display())]
+    #[error("other users may replace {}; remove this permission with {}", path.display(), shell::command("chmod o-w", &[&folder.to_string_lossy()], ""))]
     Replaceable { path: PathBuf, folder: PathBuf },
     #[error("cannot fetch {url}: {why}")]
     Fetch { url: String, why: String },

@@ -18,7 +18,13 @@ use runlog_projector::index::{
 use runlog_schemas::{
     answer::{Finding, PartitionHealth, PartitionState, Severity},
     id::{LogId, PartitionId},
+    shell,
 };
+
+/// The command that gives the journal a home.
+fn init(log: &str) -> String {
+    shell::command("runlog home init", &[log], "--who NAME --why TEXT")
+}
 
 /// The prefix of the ids of Kafka topics. Other logs have no mirrors.
 const KAFKA: &str = "kafka:";
@@ -109,7 +115,7 @@ impl View {
              mirror, stop this server. Set the home by `runlog home init` at a server where agents write"
                 .to_owned()
         } else {
-            format!("where agents write, not on a mirror: `runlog home init {own} --who NAME --why TEXT`")
+            format!("where agents write, not on a mirror: `{}`", init(own.as_str()))
         };
         Some(warning(what, &fix))
     }
@@ -200,12 +206,10 @@ impl View {
         }
         let missing = list(self.caught_up.iter().filter(|partition| partition.epoch < home.epoch))?;
         let fix = if home.from.is_empty() {
-            format!("repeat `runlog home init {} --who NAME --why TEXT`", home.log)
+            format!("repeat `{}`", init(&home.log))
         } else {
-            format!(
-                "if the lag of the partition does not end, start a server again with --take-home {} --who NAME --why TEXT",
-                home.from
-            )
+            let take = shell::flag("--take-home", &home.from);
+            format!("if the lag of the partition does not end, start a server again with {take} --who NAME --why TEXT")
         };
         Some(warning(format!("the record of the home {} is missing in {missing}", home.log), &fix))
     }

@@ -18,6 +18,7 @@ use runlog_schemas::{
     answer::{ErrorKind, Position},
     id::{Offset, PartitionId, RecordId, RunId},
     record::JournalRecord,
+    shell,
 };
 use std::time::Duration;
 use tokio::time::Instant;
@@ -177,8 +178,8 @@ impl Projector {
         }
         let message = format!(
             "partition {partition} has not applied the record of the takeover: if it is not stopped, and its lag does not end, start the \
-             server with --take-home {} again",
-            home.from
+             server with {} again",
+            shell::flag("--take-home", &home.from)
         );
         Err(Error::new(ErrorKind::Conflict, message).in_partition(partition))
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
 import uuid
 from contextlib import aclosing
 
@@ -11,6 +12,7 @@ import pytest
 import runlog
 from faults import SyncFaults, lost
 from runlog import Config, Conflict, ReconcileRequired, ResultNotRecorded, Usage, sync
+from runlog._refusals import Refusals
 from runlog.testing import Journal
 
 
@@ -111,3 +113,15 @@ async def test_an_async_program_lists_decides_and_follows(url):
         assert [run["run_id"] async for run in rl.runs(run_id)] == [run_id]
         async with aclosing(rl.tail(start="beginning", until_end=True)) as lines:
             assert run_id in [line["run_id"] async for line in lines]
+
+
+@pytest.mark.parametrize(("run_id", "call"), [("it's $HOME & \"co\"; exit 3", "a b\\"), ("--yes", "-rf `exit 3`"), ("run-42", "")])
+def test_a_printed_decision_names_the_call_whatever_its_ids_contain(run_id, call):
+    printed = Refusals(run_id, "pay").decision(call).removeprefix("`").rpartition("`, or with `--not-done`")[0]
+    shell = subprocess.run(["sh", "-c", f"printf '%s\\0' {printed}"], check=True, capture_output=True, text=True)
+    words = shell.stdout.split("\0")[:-1]
+    flags = ["--who", "NAME", "--why", "TEXT", "--done", "RESULT_AS_JSON"]
+    if run_id.startswith("-"):
+        assert words == ["runlog", "effects", "resolve", *flags, "--", run_id, call]
+    else:
+        assert words == ["runlog", "effects", "resolve", run_id, call, *flags]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -28,7 +29,7 @@ def read_private(path: str | os.PathLike[str], what: str, bytes_max: int) -> byt
             # A pipe, such as a shell's `<(…)`, is in no folder.
             if os.name == "posix" and stat.S_ISREG(status.st_mode) and (folder := _writable_folder(Path(path))):
                 raise Usage(
-                    f"other users may replace the {what} {path}; remove this permission with chmod o-w {folder}"
+                    f"other users may replace the {what} {path}; remove this permission with chmod o-w {shlex.quote(str(folder))}"
                 )
             content = file.read(bytes_max + 1)
         if len(content) > bytes_max:

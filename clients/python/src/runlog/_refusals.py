@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ._api import Object
 from ._replay import PendingCall
 from .errors import Error, Happened, MissingContent, ReconcileRequired, ResultNotRecorded, Unavailable
+
+
+def shell_command(name: str, operands: Sequence[str], options: str) -> str:
+    """A command for a person to copy into a POSIX shell. Operands that begin with `-` follow `--`, after the options."""
+    words = shlex.join(operands)
+    if any(operand.startswith("-") for operand in operands):
+        return f"{name} {options} -- {words}"
+    return f"{name} {words} {options}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +39,9 @@ class Refusals:
 
     def decision(self, call: str) -> str:
         """The command that decides."""
-        command = f"runlog effects resolve {self.run_id} {call} --who NAME --why TEXT"
-        return f"`{command} --done RESULT_AS_JSON`, or with `--not-done`, `--adopt` or `--give-up` in place of `--done`"
+        options = "--who NAME --why TEXT --done RESULT_AS_JSON"
+        command = shell_command("runlog effects resolve", (self.run_id, call), options)
+        return f"`{command}`, or with `--not-done`, `--adopt` or `--give-up` in place of `--done`"
 
     def may_have_happened(self, call: str, why: str, safe: str) -> Unavailable:
         """Makes the error of a call that is safe to repeat."""

@@ -24,8 +24,7 @@ pub struct Run {
     pub run_id: RunId,
     /// Its status.
     pub status: OrOther<RunStatus>,
-    /// Records applied.
-    #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
+    /// Records applied. 0 only in the list of stuck runs: a skip voided or displaced all records of the run.
     pub records: u64,
     /// The next `journal_seq`.
     pub next_journal_seq: JournalSeq,
@@ -39,11 +38,11 @@ pub struct Run {
     pub epoch: Epoch,
     /// The epoch's writer; empty when never claimed.
     pub writer_id: OrEmpty<WriterId>,
-    /// The log's timestamp of the run's last record, RFC 3339.
+    /// The log's timestamp of the run's last record, RFC 3339. The Unix epoch without an applied record.
     #[cfg_attr(feature = "openapi", schemars(with = "form::Time"))]
     pub updated_at: String,
     /// The age of that record at the time of this answer, milliseconds. Measured by the clock that timestamps the log, or by the
-    /// server's own if the server does not have that clock. Null if the record's timestamp is in the future.
+    /// server's own if the server does not have that clock. Null if the record's timestamp is in the future, and without an applied record.
     #[serde(default)]
     pub age_millis: Option<u64>,
     /// Its last applied record.

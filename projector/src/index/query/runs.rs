@@ -30,7 +30,8 @@ pub struct Filter {
     pub since_millis: Option<i64>,
     /// The log's time of their last record, at the latest, milliseconds since the Unix epoch.
     pub until_millis: Option<i64>,
-    /// Only open runs that have a `reconcile_required` effect.
+    /// Only open runs that have a `reconcile_required` effect. Also runs without an applied record: a skip voided or displaced all
+    /// their records, and their effects wait for decisions.
     pub stuck: bool,
     /// The home that took over from a lost home: only open runs that the lost home may have continued, and that no operator has
     /// accepted.
@@ -42,7 +43,7 @@ pub struct Filter {
 impl Filter {
     fn matches<R: Rows>(&self, rows: &R, run_id: RunId<&str>, row: &RunRow) -> Result<bool, Error> {
         let fits = self.visible.contains(run_id)
-            && row.head.records > 0
+            && (row.head.records > 0 || self.stuck)
             && self.status.is_none_or(|status| row.head.status == status)
             && self.since_millis.is_none_or(|since| row.updated_at_millis >= since)
             && self.until_millis.is_none_or(|until| row.updated_at_millis <= until);

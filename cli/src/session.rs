@@ -43,13 +43,14 @@ impl Session {
         }
     }
 
-    /// Checks that the server has all of `features`, before a request that an older server would misunderstand.
+    /// Checks that the server has all of `features`, before a request that an older server would misunderstand. Returns the
+    /// server's journal, which lists the others.
     ///
     /// Errors: `Usage` with the missing feature. The check has no effect.
-    pub(crate) async fn needs(&self, features: &[Feature], wait: Duration) -> Result<(), Error> {
+    pub(crate) async fn needs(&self, features: &[Feature], wait: Duration) -> Result<Journal, Error> {
         let journal: Journal = self.client.get(Target::new("/v1/journal"), wait).await?;
         match features.iter().find(|feature| !journal.has(**feature)) {
-            None => Ok(()),
+            None => Ok(journal),
             Some(feature) => Err(Error::usage(format!(
                 "{} is older than this command and does not have the feature {feature}; upgrade the server first. Nothing \
                  happened",

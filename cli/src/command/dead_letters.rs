@@ -96,16 +96,19 @@ pub(super) struct Skip<'a> {
     pub(super) offset: Offset,
     pub(super) who: &'a str,
     pub(super) why: &'a str,
+    /// The plan that the operator saw.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) plan: Option<&'a SkipPlan>,
 }
 
 pub(super) async fn skip(session: &Session, args: args::DeadLetterSkip) -> Result<Answer, Error> {
     let (wait, position) = (session.wait(&args.wait, APPEND_WAIT), args.position);
     let args::Attribution { who, why } = &args.attribution;
-    let body = client::body(&Skip { partition: position.partition, offset: position.offset, who, why })?;
+    let skip = Skip { partition: position.partition, offset: position.offset, who, why, plan: None };
     let target = || Target::new("/v1/skips");
-    session.needs(&[Feature::DryRun, Feature::Force], wait).await?;
+    let journal = session.needs(&[Feature::DryRun, Feature::Force], wait).await?;
     let dry_run = target().with_flag("dry_run", true).with_flag("force", args.force);
-    let plan: SkipPlan = session.client.post(dry_run, body.clone(), wait).await?;
+    let plan: SkipPlan = session.client.post(dry_run, client::body(&skip)?, wait).await?;
     if args.dry_run {
         session.output.answer(&plan, skip_plan)?;
         return Ok(Answer::Yes);
@@ -120,6 +123,8 @@ pub(super) async fn skip(session: &Session, args: args::DeadLetterSkip) -> Resul
         return Err(Error::new(ErrorKind::Invalid, what).with("position", position.to_string()));
     }
     confirm(args.consent, &format!("skip {position}"), |text| skip_plan(&plan, text))?;
+    // The partition can continue while the operator reads the plan.
+    let body = client::body(&Skip { plan: journal.has(Feature::SkipPlans).then_some(&plan), ..skip })?;
     let outcome: Outcome = session.client.post(target().with_flag("force", args.force), body, wait).await?;
     session.output.answer(&outcome, render::outcome)?;
     Ok(Answer::from_outcome(&outcome))

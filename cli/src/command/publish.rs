@@ -132,7 +132,7 @@ impl Publisher<'_> {
             }
             To::Partition { partition, skip } => {
                 let (offset, who, why) = (skip.offset, &skip.who, &skip.why);
-                let body = client::body(&Skip { partition: *partition, offset, who, why })?;
+                let body = client::body(&Skip { partition: *partition, offset, who, why, plan: None })?;
                 let outcome = server.post(Target::new("/v1/skips"), body, self.wait).await?;
                 vec![Appended::new(outcome, None)]
             }

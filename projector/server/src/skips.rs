@@ -2,6 +2,8 @@
 //!
 //! Unless forced, a skip is refused if the record can be read and its partition did not stop there. Otherwise every
 //! reader would lose a valid record, and an effect that it completed would run again.
+//!
+//! A request may have the plan that its author saw. It is refused if the skip would now void something else, or displace more.
 
 use super::{
     app::App,
@@ -13,7 +15,7 @@ use super::{
     body::Text,
     parameters::{Ask, DEADLINE, NOT_BLANK, check_attribution},
     problem::Refusal,
-    strict_json::parsed,
+    strict_json::{member, parsed},
 };
 use axum::{
     Json,
@@ -26,9 +28,9 @@ use runlog_projector::index::{
     query,
 };
 use runlog_schemas::{
-    answer::{ErrorKind, OrOther, SkipPlan, SkipTarget},
+    answer::{ErrorKind, OrOther, Position, SkipPlan, SkipTarget},
     codec::{self, Unreadable},
-    id::{Offset, OrEmpty, PartitionId},
+    id::{Offset, OrEmpty, PartitionId, RecordId, RunId},
     payload::Skip,
     record::RecordKind,
 };
@@ -63,10 +65,27 @@ pub(super) struct SkipBody {
     #[serde(default)]
     #[schemars(regex(pattern = NOT_BLANK))]
     why: String,
+    /// The answer of the dry run that the author saw. The skip is refused as `conflict` if it would now do
+    /// something else.
+    #[serde(default, deserialize_with = "member")]
+    plan: Option<SeenPlan>,
+}
+
+/// The members of a dry run's answer that are compared with the skip. Others are ignored: a later version may add some.
+#[derive(Debug, Deserialize, JsonSchema)]
+struct SeenPlan {
+    position: Position,
+    target: SkipTarget,
+    #[serde(default)]
+    run_id: Option<RunId>,
+    #[serde(default)]
+    record_id: OrEmpty<RecordId>,
+    #[serde(default)]
+    displaced: Option<u64>,
 }
 
 pub(super) async fn append(app: App, Query(query): Query<SkipQuery>, Text(body): Text) -> Result<Response, Refusal> {
-    let SkipBody { partition, offset, who, why } = parsed(&body, "a skip")?;
+    let SkipBody { partition, offset, who, why, plan: seen } = parsed(&body, "a skip")?;
     check_attribution("a skip", &who, &why)?;
     let who = attribution::who(app.caller.principal(), who);
     let deadline = Ask { consistency: None, deadline_ms: query.deadline_ms }.deadline();
@@ -78,6 +97,9 @@ pub(super) async fn append(app: App, Query(query): Query<SkipQuery>, Text(body):
     if query.dry_run || is_refused {
         let plan = count_displaced(&app, plan, partition, offset, until).await?;
         return if query.dry_run { Ok(Json(plan).into_response()) } else { Err(readable(&plan, partition, offset)) };
+    }
+    if let Some(seen) = seen {
+        check_seen(&app, seen, &plan, until).await?;
     }
     let detail = json!({ "partition": partition, "offset": offset, "force": query.force, "who": who, "why": why });
     app.audit(Action::Skip, plan.run_id.as_ref().map(|run_id| run_id.borrow()), detail).await?;
@@ -98,6 +120,41 @@ fn readable(plan: &SkipPlan, partition: PartitionId, offset: Offset) -> Refusal 
         }),
     );
     Error::new(ErrorKind::Invalid, message).at(&plan.position).about_record(plan.record_id.borrow()).into()
+}
+
+/// Refuses a skip that would not do what its author saw. Counts the displaced records only if the author saw their number.
+///
+/// Errors: `Conflict` if the skip would do something else. `Unavailable` if the records cannot be counted now.
+async fn check_seen(app: &App, seen: SeenPlan, plan: &SkipPlan, until: Instant) -> Result<(), Error> {
+    let (position, at) = (&plan.position, &seen.position);
+    let (partition, offset) = (position.partition, position.offset);
+    let is_other_log = at.log.as_ref().zip(position.log.as_ref()).is_some_and(|(seen, own)| seen != own);
+    let change = if (at.partition, at.offset) != (partition, offset) {
+        format!("the plan is about {}:{}", at.partition, at.offset)
+    } else if is_other_log {
+        "the plan is about another log".to_owned()
+    } else if plan.target != seen.target {
+        format!("it was {}, and is {} now", seen.target, plan.target)
+    } else if (&seen.run_id, &seen.record_id) != (&plan.run_id, &plan.record_id) {
+        format!("it was record {}, and is record {} now", seen.record_id, plan.record_id)
+    } else {
+        let Some(before) = seen.displaced else { return Ok(()) };
+        let counted = count_displaced(app, plan.clone(), partition, offset, until).await?;
+        match counted.displaced {
+            Some(now) if now <= before => return Ok(()),
+            Some(now) => format!("{before} later records of the run would have been refused, and {now} would be now"),
+            None => {
+                let message =
+                    format!("the records that a skip of {partition}:{offset} displaces cannot be counted now; retry");
+                return Err(Error::new(ErrorKind::Unavailable, message).at(position));
+            }
+        }
+    };
+    let message = format!(
+        "a skip of {partition}:{offset} would not do what its author saw: {change}. Nothing happened; read the plan again \
+         (?dry_run=true)"
+    );
+    Err(Error::new(ErrorKind::Conflict, message).at(position))
 }
 
 /// Adds to a plan how many records a skip of a readable record would displace. Absent if its partition is stopped, if the run is

@@ -13,6 +13,7 @@ symbols! {
     /// `epoch`, `principal`), and the journal refuses a stale decision.
     /// * `DryRun`: `dry_run=true` of `/v1/skips` and `/v1/horizons` returns the plan without appending.
     /// * `Force`: a skip of a readable record is refused without `force=true`.
+    /// * `SkipPlans`: a skip may have the `plan` of its dry run, and is refused if it would now do something else.
     /// * `Strict`: `strict=true` of an append refuses records instead of warning.
     /// * `Order`: `order=desc` returns a run's records newest first.
     /// * `Correlations`: `correlation` may be repeated; records must match all values.
@@ -43,6 +44,7 @@ symbols! {
         Revisions = "revisions",
         DryRun = "dry_run",
         Force = "force",
+        SkipPlans = "skip_plans",
         Strict = "strict",
         Order = "order",
         Correlations = "correlations",

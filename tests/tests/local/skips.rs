@@ -227,6 +227,49 @@ fn a_refused_records_outcome_is_answered_for_its_own_place_and_id_only() -> anyh
 }
 
 #[test]
+fn a_skip_with_a_plan_voids_only_what_its_author_saw() -> anyhow::Result<()> {
+    let server = Launch::temporary()?.partitions(1).start()?;
+    let writer = Writer::claim(&server)?;
+    let victim = writer.applied(&server, "say", &turn("poison"))?;
+    let mut skip = json!({ "partition": 0, "offset": victim, "who": "jo", "why": "poison" });
+    let (_, plan) = server.post("/v1/skips?dry_run=true", &skip)?;
+    ensure!(plan["displaced"] == 0 && plan["record_id"] == "say", "{plan}");
+    writer.applied(&server, "later", &turn("later"))?;
+
+    let voids = |skip: &Value| server.post("/v1/skips?force=true", skip);
+    let other = |member: &str, value: Value| {
+        let mut other = plan.clone();
+        other[member] = value;
+        other
+    };
+    let other_place = other("position", json!({ "topic": "t", "partition": 0, "offset": victim + 1, "index": 0 }));
+    for (seen, why) in [
+        (plan.clone(), "0 later records of the run would have been refused, and 1 would be now"),
+        (other("record_id", json!("another")), "it was record another, and is record say now"),
+        (other("target", json!("stop")), "it was stop, and is readable now"),
+        (other_place, "the plan is about"),
+    ] {
+        skip["plan"] = seen;
+        let (status, refused) = voids(&skip)?;
+        ensure!(status == 409 && refused["kind"] == "conflict", "{why}: {status} {refused}");
+        ensure!(refused["detail"].to_string().contains(why), "{refused}");
+    }
+    ensure!(outcome(&server, victim)?["outcome"] == "applied", "a refused skip voided the record");
+
+    // Members of a later version do not matter. Neither do records that were not counted.
+    let (_, mut now) = server.post("/v1/skips?dry_run=true", &skip)?;
+    ensure!(now["displaced"] == 1, "{now}");
+    now["a_later_member"] = json!(1);
+    now["displaced"] = Value::Null;
+    skip["plan"] = now;
+    let (status, skipped) = voids(&skip)?;
+    ensure!(status == 200 && skipped["outcome"] == "applied", "{skipped}");
+    ensure!(outcome(&server, victim)?["outcome"] != "applied", "the record is not void");
+    server.terminate()?;
+    Ok(())
+}
+
+#[test]
 fn a_skip_of_evidence_permits_nothing_in_a_run_with_a_skip() -> anyhow::Result<()> {
     let server = Launch::temporary()?.partitions(1).start()?;
     let writer = Writer::claim(&server)?;

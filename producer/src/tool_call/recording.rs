@@ -40,6 +40,12 @@ pub(super) async fn read_answer(spec: &CallSpec<'_>, taken: TakenCall, busy: &Bu
     }
     // A status without an answer must not look like an empty answer either.
     if !matches!(lookup.status, OrOther::Known(LookupStatus::Completed | LookupStatus::Failed)) {
+        // The log acknowledged the result, but the journal can have refused it since.
+        let mut guard = session.lock().await?;
+        guard.appender.confirm_results().await?;
+        if guard.appender.state.is_lost() {
+            guard.appender.check_ready()?;
+        }
         return Err(spec.pending(&id, "its recorded answer was not found"));
     }
     session.lock().await?.replay.mark_answered(id.borrow(), busy.period());

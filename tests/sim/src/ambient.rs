@@ -30,6 +30,11 @@ pub(crate) fn millis() -> u64 {
     BEGIN_MILLIS + elapsed_millis()
 }
 
+/// The milliseconds since the seed began at a time in milliseconds since the Unix epoch.
+pub(crate) fn since_begin(millis: u64) -> u64 {
+    millis.saturating_sub(BEGIN_MILLIS)
+}
+
 /// An id that was not given before in this seed.
 pub(crate) fn id() -> String {
     IDS.set(IDS.get() + 1);

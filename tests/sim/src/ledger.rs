@@ -78,6 +78,8 @@ pub(crate) struct Ledger {
     checks_attempts: bool,
     /// The records and the starts of each request.
     histories: BTreeMap<String, History>,
+    /// When clients of the protocol first sent a record in an epoch, milliseconds.
+    sent: BTreeMap<(String, u64), u64>,
     /// The last record of each run's writer: the epoch, and when.
     written: BTreeMap<u32, (u64, u64)>,
     /// Partitions in which a record was skipped, until they run on.
@@ -197,6 +199,7 @@ impl Ledger {
             calls: BTreeMap::new(),
             checks_attempts: plan.write_schema() >= BASIS_SINCE,
             histories: BTreeMap::new(),
+            sent: BTreeMap::new(),
             written: BTreeMap::new(),
             skipped: BTreeSet::new(),
             displaced: skips::Displaced::default(),

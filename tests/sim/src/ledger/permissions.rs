@@ -140,7 +140,7 @@ impl Ledger {
                 history.taken_at.remove(&1);
                 history.push(at, What::Starts(1, epoch));
             }
-            Payload::ToolCallAttempt(attempt) if applied => self.attempted(at, attempt, epoch),
+            Payload::ToolCallAttempt(attempt) if applied => self.attempted(at, record, attempt),
             Payload::ToolCallCompleted(_) | Payload::ToolCallFailed(_) => {
                 let Some(request) = record.body.facts.answers.as_ref() else { return };
                 let Some(history) = self.histories.get_mut(request.as_str()) else { return };
@@ -161,11 +161,11 @@ impl Ledger {
     }
 
     /// An attempt was applied. It uses its call's permission up.
-    fn attempted(&mut self, at: (PartitionId, Offset), attempt: &ToolCallAttempt, epoch: u64) {
-        let request = attempt.request_record_id.as_str();
+    fn attempted(&mut self, at: (PartitionId, Offset), record: &JournalRecord, attempt: &ToolCallAttempt) {
+        let (request, epoch) = (attempt.request_record_id.as_str(), record.place.writer_epoch.get());
         let Some(history) = self.histories.get(request) else { return };
         let (keyed, cleared) = (history.keyed, history.is_cleared());
-        let permitted = keyed || cleared.or_else(|since| self.was_unchecked(since, (request, epoch))).is_ok();
+        let permitted = keyed || cleared.or_else(|since| self.was_unchecked(since, record, request)).is_ok();
         if let Some(history) = self.histories.get_mut(request) {
             let is_taken = history.taken_at.contains_key(&attempt.attempt);
             if cleared.is_ok() || keyed && is_taken {
@@ -178,20 +178,32 @@ impl Ledger {
         }
     }
 
+    /// A client of the protocol sends a record, for the first time or again.
+    pub(crate) fn sends(&mut self, record_id: &str, epoch: u64) {
+        self.sent.entry((record_id.to_owned(), epoch)).or_insert_with(ambient::elapsed_millis);
+    }
+
+    /// When a record was first sent, so that no server checked it earlier. A handle's record has the time of its client.
+    fn sent_at(&self, record: &JournalRecord) -> u64 {
+        let key = (record.body.record_id.as_str().to_owned(), record.place.writer_epoch.get());
+        self.sent.get(&key).copied().unwrap_or_else(|| ambient::since_begin(record.place.timestamp_millis))
+    }
+
     /// At a version in which the judge does not check attempts, a permission may end between the check and the append.
-    fn was_unchecked(&mut self, since: Option<u64>, (request, epoch): (&str, u64)) -> Result<(), Option<u64>> {
+    fn was_unchecked(&mut self, since: Option<u64>, record: &JournalRecord, request: &str) -> Result<(), Option<u64>> {
         let Some(ended) = since.filter(|_| !self.checks_attempts) else { return Err(since) };
+        let epoch = record.place.writer_epoch.get();
         let claims = self.requests.get(request).and_then(|(run, _)| self.claims.get(run));
         let writes = claims.into_iter().flatten().filter(|claim| claim.epoch == epoch);
         let straight = |life: u32| self.lives.get(&life).is_some_and(|life| life.via == Via::Log);
         let is_straight = writes.filter_map(|claim| claim.life).any(straight);
-        let (name, max) = if is_straight {
-            (excuses::UNCHECKED_BY_SERVER, excuses::CHECKED_BY_CLIENT)
+        let (name, max, checked_from) = if is_straight {
+            (excuses::UNCHECKED_BY_SERVER, excuses::CHECKED_BY_CLIENT, 0)
         } else {
-            (excuses::UNCHECKED_BY_JUDGE, excuses::CHECKED_BY_SERVER)
+            (excuses::UNCHECKED_BY_JUDGE, excuses::CHECKED_BY_SERVER, self.sent_at(record))
         };
         let now = ambient::elapsed_millis();
-        if now - ended <= max {
+        if now - ended <= max && ended >= checked_from {
             self.excuse(name);
             return Ok(());
         }

@@ -95,6 +95,7 @@ impl Letter {
         members: &Value,
     ) -> Result<Permit, Gone> {
         let asked = Instant::now();
+        self.stage.ledger().sends(record_id, me.epoch);
         let query = if self.two { "" } else { "&consistency=latest" };
         let (status, answer) = self.try_append(me, record_id, payload, members, query).await?;
         if status != 200 {

@@ -20,11 +20,7 @@ pub fn command(name: &str, operands: &[&str], options: &str) -> String {
     let words: Vec<Cow<'_, str>> = operands.iter().map(|operand| quote(operand)).collect();
     let words = words.join(" ");
     let is_flag = |operand: &&str| operand.starts_with('-') && *operand != "-";
-    let parts = if operands.iter().any(is_flag) {
-        [name, options, "--", &words]
-    } else {
-        [name, &words, options, ""]
-    };
+    let parts = if operands.iter().any(is_flag) { [name, options, "--", &words] } else { [name, &words, options, ""] };
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 

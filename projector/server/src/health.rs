@@ -226,9 +226,8 @@ fn fix(partition: PartitionId, stop: &Stop, read_only: bool) -> String {
         }
         // This log took over from the log whose offset the skip names.
         StopKind::ForeignSkip => format!(
-            "void the skip, so that the record that it means stays applied: runlog dead-letter skip {partition}:{} --who NAME --why \
-             TEXT; a skip of this log can void the record",
-            stop.offset
+            "void the skip, so that the record that it means stays applied: {}; a skip of this log can void the record",
+            skip(partition, stop.offset)
         ),
         StopKind::NotAJournal => {
             "serve the topic that the journal was created on, or a new one; if MirrorMaker copies another journal into this \

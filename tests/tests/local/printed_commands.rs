@@ -1,4 +1,4 @@
-//! The commands in messages: a shell reads them as they were meant, whatever an id contains.
+//! The commands in messages: a shell reads each id as one value, with any characters in it.
 
 use anyhow::{Context, ensure};
 use runlog_producer::{Config, Journal, Runlog};
@@ -64,7 +64,7 @@ fn every_value_in_a_printed_command_is_quoted() -> anyhow::Result<()> {
         files(&top.join(folder), &mut all)?;
     }
     ensure!(all.len() > 300, "{} files", all.len());
-    let mut found = Vec::new();
+    let mut commands = Vec::new();
     for path in all {
         let name = path.strip_prefix(&top)?.display().to_string();
         if WITHOUT_VALUES.contains(&name.as_str()) {
@@ -73,10 +73,9 @@ fn every_value_in_a_printed_command_is_quoted() -> anyhow::Result<()> {
         let text = fs::read_to_string(&path)?;
         let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
         let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
-        found.extend(lines.filter_map(unquoted).map(|command| format!("{name}: {command}")));
+        commands.extend(lines.filter_map(unquoted).map(|command| format!("{name}: {command}")));
     }
-    ensure!(found.is_empty(), "write these with runlog_schemas::shell:\n{}", found.join("\n"));
-    // What it finds.
+    ensure!(commands.is_empty(), "write these with runlog_schemas::shell:\n{}", commands.join("\n"));
     for line in [
         "format!(\"`runlog show {run_id}`\")",
         "             runlog dead-letter skip {partition}:{} --who NAME --why TEXT\",",

@@ -187,10 +187,10 @@ fn a_run_whose_first_claim_is_skipped_still_has_its_pending_effects() -> anyhow:
     // A list of runs has the runs with records; a list of runs that wait for decisions has this one too, by id and by time.
     for (query, is_listed) in [("", false), ("?stuck=true", true), ("?stuck=true&newest=true", true)] {
         let (_, runs) = server.get(&format!("/v1/runs{query}"))?;
-        let found = runs["runs"].as_array().into_iter().flatten().find(|found| found["run_id"] == RUN);
-        ensure!(found.is_some() == is_listed, "{query}: {runs}");
+        let run = runs["runs"].as_array().into_iter().flatten().find(|run| run["run_id"] == RUN);
+        ensure!(run.is_some() == is_listed, "{query}: {runs}");
         ensure!(
-            found.is_none_or(|run| run["records"] == 0 && run["age_millis"].is_null() && run["status"] == "open"),
+            run.is_none_or(|run| run["records"] == 0 && run["age_millis"].is_null() && run["status"] == "open"),
             "{runs}"
         );
     }

@@ -184,8 +184,7 @@ fn fix(partition: PartitionId, stop: &Stop, read_only: bool) -> String {
             "serve the journal's home; this partition answers at eventual. Delete nothing".into()
         }
         StopKind::UnknownSchema => format!(
-            "start a version that knows the schema, or void the record: \
-             `{}`",
+            "start a version that knows the schema, or void the record: `{}`",
             skip(partition, stop.offset)
         ),
         StopKind::Registry => {
@@ -226,7 +225,7 @@ fn fix(partition: PartitionId, stop: &Stop, read_only: bool) -> String {
         }
         // This log took over from the log whose offset the skip names.
         StopKind::ForeignSkip => format!(
-            "void the skip, so that the record that it means stays applied: {}; a skip of this log can void the record",
+            "void the skip, so that the record that it means stays applied: `{}`; a skip of this log can void the record",
             skip(partition, stop.offset)
         ),
         StopKind::NotAJournal => {
@@ -235,8 +234,7 @@ fn fix(partition: PartitionId, stop: &Stop, read_only: bool) -> String {
                 .into()
         }
         StopKind::Panic => format!(
-            "report the defect with the server's log; start a version without it, or void the record: \
-             `{}`",
+            "report the defect with the server's log; start a version without it, or void the record: `{}`",
             skip(partition, stop.offset)
         ),
         StopKind::Store => "free space on the disk and check its health; the server retries the partition every second".into(),

@@ -248,7 +248,7 @@ impl Transport {
             recovery.reason = recovery.reason.or(page.reason);
             recovery.next_cursor = page.next_cursor;
         }
-        recovery.pending.sort_by_key(|pending| pending.journal_seq);
+        recovery.pending.sort_by_key(|pending| (pending.journal_seq, pending.occurrence));
         recovery.unclaimed = recovery.completed.len() as u64;
         Ok(Some(recovery))
     }

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
 import runlog
+from conftest import Server, command
 from faults import SyncFaults
 from runlog import Diverged, ReconcileRequired, sync
 from runlog import _api as api
@@ -167,3 +169,28 @@ def test_opening_reads_no_call_that_the_checkpoint_covers_and_a_key_finds_its_ca
         assert all(run.call("tick", {"n": n}, never).recorded for n in range(12))
         assert run.call("tick", {"n": 0}, never).recorded
         run.checkpoint([])
+
+
+def test_equal_calls_that_a_skip_displaced_answer_in_the_order_of_the_log(tmp_path, run_id):
+    server = Server(tmp_path, "--partitions", "1")
+    with sync.connect(server.url) as rl:
+        with rl.run(run_id) as run:
+            run.turn("user", "poison")
+            for booking in ("first", "second"):
+                run.call("pay", {"invoice": 7}, lambda call, booking=booking: booking)
+        shown = [
+            json.loads(line) for line in command(server.url, "show", run_id, "--raw", "--json").stdout.splitlines()
+        ]
+        [victim] = [line["position"] for line in shown if line["payload_type"] == "conversation_turn"]
+        [_, second] = [line["record_id"] for line in shown if line["payload_type"] == "tool_call_requested"]
+        at, why = f"0:{victim['offset']}", ("--who", "jo", "--why", "poison", "--force", "--yes")
+        assert command(server.url, "dead-letter", "skip", at, *why).returncode == 0
+        for effect in rl.undecided(run_id):
+            if effect.id == second:
+                rl.decide(effect, "adopt", who="jo", why="the bank has it", force=True)
+            else:
+                rl.decide(effect, "not_done", against=effect.against, who="jo", why="the bank has one", force=True)
+        with rl.run(run_id) as run:
+            assert run.call("pay", {"invoice": 7}, lambda call: "again").result == "again"
+            assert run.call("pay", {"invoice": 7}, never).result == "second"
+    server.stop()

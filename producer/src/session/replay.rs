@@ -5,7 +5,7 @@
 //! request with that key in its tool. Without a matching request, the call is new.
 //!
 //! A request is identified by its record id alone. After a skip, void calls and an applied call can have one
-//! `journal_seq`, which only orders requests.
+//! `journal_seq`. Requests of one fingerprint are therefore ordered by their occurrence, too ([`RequestOrder`]).
 //!
 //! The calls that the checkpoint covers are added later, before a call that one of them may answer ([`covered`]).
 
@@ -37,6 +37,33 @@ pub(crate) fn pending_key(pending: &Pending) -> CallKey {
 /// The key of a call that has ended.
 fn done_key(done: &Done) -> CallKey {
     call_key(&done.tool_name, done.idempotency_key.as_deref())
+}
+
+/// Orders requests of one fingerprint as the log has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct RequestOrder {
+    journal_seq: JournalSeq,
+    /// Which request of the fingerprint, from 1. Void calls can have one `journal_seq`.
+    occurrence: u32,
+}
+
+impl RequestOrder {
+    /// The order of a request that this handle appended. Void calls with its number precede it in the log.
+    fn of_appended(journal_seq: JournalSeq) -> Self {
+        Self { journal_seq, occurrence: u32::MAX }
+    }
+}
+
+impl From<&Done> for RequestOrder {
+    fn from(&Done { journal_seq, occurrence, .. }: &Done) -> Self {
+        Self { journal_seq, occurrence }
+    }
+}
+
+impl From<&Pending> for RequestOrder {
+    fn from(&Pending { journal_seq, occurrence, .. }: &Pending) -> Self {
+        Self { journal_seq, occurrence }
+    }
 }
 
 /// A request in the journal.
@@ -94,9 +121,9 @@ pub(crate) struct Replay {
     keyless: HashMap<Fingerprint, VecDeque<RecordedCall>>,
     keyed: HashMap<(String, String), RecordedCall>,
     /// Requests whose answer this agent has not received.
-    unanswered: BTreeMap<RecordId, JournalSeq>,
+    unanswered: BTreeMap<RecordId, RequestOrder>,
     /// Requests that were answered in the busy period `period`, which a message list of that period may lack.
-    answered: BTreeMap<RecordId, JournalSeq>,
+    answered: BTreeMap<RecordId, RequestOrder>,
     covered: Covered,
     expected: Expected,
     /// See [`shared`](super::shared).
@@ -108,22 +135,22 @@ pub(crate) struct Replay {
 impl Replay {
     /// Builds the replay from a recovery with all pages merged, without the calls that its checkpoint covers.
     pub(crate) fn new(recovery: &Recovery) -> Self {
-        let mut all: Vec<(JournalSeq, CallKey, RecordedCall)> = Vec::new();
+        let mut all: Vec<(RequestOrder, CallKey, RecordedCall)> = Vec::new();
         for done in &recovery.completed {
-            all.push((done.journal_seq, done_key(done), RecordedCall::from_done(done)));
+            all.push((done.into(), done_key(done), RecordedCall::from_done(done)));
         }
         let mut replay = Self::default();
         for pending in &recovery.pending {
             // Possibly no call can match it, and no new effect runs until it is decided.
             replay.mark_uncertain(pending.id.borrow(), pending.class == Class::RetrySafe);
             if let Some(recorded) = RecordedCall::from_pending(pending) {
-                all.push((pending.journal_seq, pending_key(pending), recorded));
+                all.push((pending.into(), pending_key(pending), recorded));
             }
         }
         // Of several requests with one key, an ended one answers: its effect does not run again.
-        all.sort_by_key(|(journal_seq, key, recorded)| (key.is_some() && recorded.pending.is_some(), *journal_seq));
-        for (journal_seq, key, recorded) in all {
-            replay.unanswered.insert(recorded.id.clone(), journal_seq);
+        all.sort_by_key(|(order, key, recorded)| (key.is_some() && recorded.pending.is_some(), *order));
+        for (order, key, recorded) in all {
+            replay.unanswered.insert(recorded.id.clone(), order);
             match key {
                 Some(key) => {
                     replay.keyed.entry(key).or_insert(recorded);
@@ -204,7 +231,7 @@ impl Replay {
                 self.mark_uncertain(pending.id.borrow(), pending.class == Class::RetrySafe);
                 continue;
             };
-            self.unanswered.entry(pending.id.clone()).or_insert(pending.journal_seq);
+            self.unanswered.entry(pending.id.clone()).or_insert(pending.into());
             let key = pending_key(pending);
             if !self.contains(key.as_ref(), &recorded) {
                 self.restore(key, recorded);
@@ -214,7 +241,7 @@ impl Replay {
 
     /// Adds a new request.
     pub(crate) fn add(&mut self, journal_seq: JournalSeq, tool: &str, key: Option<&str>, recorded: RecordedCall) {
-        self.unanswered.insert(recorded.id.clone(), journal_seq);
+        self.unanswered.insert(recorded.id.clone(), RequestOrder::of_appended(journal_seq));
         if let Some(key) = key {
             self.keyed.insert((tool.to_owned(), key.to_owned()), recorded);
         }
@@ -238,11 +265,12 @@ impl Replay {
         }
     }
 
-    /// Requests whose answer a message list of this busy period may lack, by ascending `journal_seq` and record id.
+    /// Requests whose answer a message list of this busy period may lack, oldest first. Of different calls with one
+    /// `journal_seq`, the order is arbitrary and stable.
     pub(crate) fn unanswered(&mut self, period: u64) -> Vec<RecordId> {
         self.begin_period(period);
         let all = self.unanswered.iter().chain(&self.answered).chain(&self.covered.keyless);
-        let ordered: BTreeSet<_> = all.map(|(id, journal_seq)| (journal_seq, id)).collect();
+        let ordered: BTreeSet<_> = all.map(|(id, order)| (order, id)).collect();
         ordered.into_iter().map(|(_, id)| id.clone()).collect()
     }
 

@@ -308,3 +308,44 @@ fn a_skip_of_evidence_permits_nothing_in_a_run_with_a_skip() -> anyhow::Result<(
     server.terminate()?;
     Ok(())
 }
+
+#[test]
+fn equal_calls_that_a_skip_displaced_answer_in_the_order_of_the_log() -> anyhow::Result<()> {
+    let server = Launch::temporary()?.partitions(1).start()?;
+    let first = Writer::claim(&server)?;
+    let victim = first.applied(&server, "say", &turn("poison"))?;
+    let equal = json!({ "type": "tool_call_requested", "request_id": "q", "call_id": "c", "tool_name": "pay",
+        "arguments": { "invoice": 7 } });
+    // By their ids they have another order.
+    for call in ["z", "a"] {
+        first.applied(&server, call, &equal)?;
+        first.applied(&server, &format!("{call}-ran"), &completed(call))?;
+    }
+    let skip = json!({ "partition": 0, "offset": victim, "who": "jo", "why": "poison" });
+    ensure!(server.post("/v1/skips?force=true", &skip)?.0 == 200);
+    let void = pending(&server)?;
+    let listed = void.as_array().context("a list")?;
+    ensure!(listed[0]["id"] == "z" && listed[0]["journal_seq"] == listed[1]["journal_seq"], "{void}");
+    ensure!(decide(&server, "z", "not_done")?["outcome"] == "applied");
+    ensure!(decide(&server, "a", "adopt")?["outcome"] == "applied");
+
+    let runtime = tokio::runtime::Runtime::new()?;
+    let config = Config::new(Journal::Http(server.url.clone()), "test");
+    let answers = runtime.block_on(async {
+        let run = Runlog::connect(config).await?.open(RUN).await?;
+        let mut answers = Vec::new();
+        for _ in 0..2 {
+            let effect = |_| async { Ok(json!({ "booking": "B-2" }).into()) };
+            let answer = run.tool("pay", &json!({ "invoice": 7 })).once(effect).await?;
+            answers.push(serde_json::to_value(answer.result)?);
+        }
+        anyhow::Ok(answers)
+    });
+    let answers = answers?;
+    // The earlier call was decided as not done, so it runs for the first step.
+    ensure!(answers == [json!({ "booking": "B-2" }), json!({ "booking": "B-1" })], "{answers:?}");
+    let (_, found) = server.get("/v1/runs/r/calls/z")?;
+    ensure!(found["result"]["booking"] == "B-2", "{found}");
+    server.terminate()?;
+    Ok(())
+}

@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeAlias
 
 from ._api import Api
 from ._json import encode
+from ._replay import request_order
 from ._wire import Sleep, Steps
 from .errors import Diverged, Usage
 
@@ -57,7 +58,7 @@ class Divergence:
         happen, and pending calls that are safe to repeat without a key."""
         found = [call for call in recovery["completed"] if call["status"] != "failed"]
         found += [call for call in recovery["pending"] if call["class"] != "retry_safe" or call.get("idempotency_key")]
-        for call in sorted(found, key=lambda call: call["journal_seq"]):
+        for call in sorted(found, key=request_order):
             if call["journal_seq"] > covered and call.get("tool_name"):
                 self._expected[call["id"]] = call["tool_name"]
 

@@ -17,6 +17,11 @@ from .errors import Usage
 Object = dict[str, Any]
 CallKey: TypeAlias = tuple[str, str] | None
 """The tool and the idempotency key of a call that has one."""
+RequestOrder: TypeAlias = tuple[int, int]
+"""The `journal_seq` and the occurrence of a request. They order requests of one fingerprint as the log has them: after a skip, void
+calls can have one `journal_seq`."""
+_APPENDED = 2**32
+"""Stands for the occurrence of a request that this process appended. Void calls with its number precede it in the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,11 @@ def recorded_call(pending: Object) -> RecordedCall | None:
     return RecordedCall(pending["id"], found, pending_call(pending), pending["tool_name"]) if found else None
 
 
+def request_order(call: Object) -> RequestOrder:
+    """The order of a completed or pending call among the requests of its fingerprint."""
+    return call["journal_seq"], call.get("occurrence") or 0
+
+
 def _covers(recovery: Object) -> int:
     """The number that the checkpoint of a recovery covers; 0 without one."""
     checkpoint: Object = recovery["checkpoint"] or {}
@@ -87,12 +97,12 @@ class Replay:
         self._keyed: dict[tuple[str, str], RecordedCall] = {}
         self._unique: dict[str, str] = {}
         """Requests of unique calls that this process made or took, by fingerprint."""
-        self._unanswered: dict[str, int] = {}
+        self._unanswered: dict[str, RequestOrder] = {}
         self._unresolved: dict[str, str] = {}
         """The tools of pending requests that block new effects, by request."""
         self._details: dict[str, Object] = {}
         """The pending requests in the journal, as last read."""
-        self._covered: dict[str, int] = {}
+        self._covered: dict[str, RequestOrder] = {}
         """Requests without a key that the checkpoint covers and that were not taken yet. A process that does not
         resume there starts at the run's beginning, and has not received their answers."""
         self.at_checkpoint = False
@@ -105,18 +115,18 @@ class Replay:
         """The run's last record as of the recovery."""
         self.lacks_covered = self.covers > 0
         """Whether `add_covered` must add the requests that the checkpoint covers before one of them can be found."""
-        found: list[tuple[int, CallKey, RecordedCall]] = [
-            (done["journal_seq"], key_of(done), RecordedCall(done["id"], done["fingerprint"], tool=done["tool_name"]))
+        found: list[tuple[RequestOrder, CallKey, RecordedCall]] = [
+            (request_order(done), key_of(done), RecordedCall(done["id"], done["fingerprint"], tool=done["tool_name"]))
             for done in recovery["completed"]
         ]
         for pending in recovery["pending"]:
             # Possibly no call can match it, and no new effect runs until it is decided.
             self._mark_uncertain(pending)
             if (call := recorded_call(pending)) is not None:
-                found.append((pending["journal_seq"], key_of(pending), call))
+                found.append((request_order(pending), key_of(pending), call))
         self._uncovered = frozenset(call.id for _, _, call in found)
-        for journal_seq, key, call in sorted(found, key=lambda entry: entry[0]):
-            self._unanswered[call.id] = journal_seq
+        for order, key, call in sorted(found, key=lambda entry: entry[0]):
+            self._unanswered[call.id] = order
             if key is not None:
                 self._keyed.setdefault(key, call)
             else:
@@ -132,20 +142,20 @@ class Replay:
         self.lacks_covered = False
         keyed: dict[tuple[str, str], RecordedCall] = {}
         found: defaultdict[str, list[RecordedCall]] = defaultdict(list)
-        for done in sorted(ended, key=lambda done: done["journal_seq"]):
+        for done in sorted(ended, key=request_order):
             if done["journal_seq"] > self.covers or done["id"] in self._uncovered:
                 continue
             call, key = RecordedCall(done["id"], done["fingerprint"], tool=done["tool_name"]), key_of(done)
             if key is not None:
                 keyed.setdefault(key, call)
             else:
-                self._covered[call.id] = done["journal_seq"]
+                self._covered[call.id] = request_order(done)
                 found[call.fingerprint].append(call)
         self._keyed = {**keyed, **{key: call for key, call in self._keyed.items() if key not in keyed}}
         order = self._unanswered | self._covered
         for fingerprint, calls in found.items():
             calls.extend(self._keyless[fingerprint])
-            self._keyless[fingerprint] = deque(sorted(calls, key=lambda call: order.get(call.id, 0)))
+            self._keyless[fingerprint] = deque(sorted(calls, key=lambda call: order.get(call.id, (0, 0))))
 
     def add_keyed(self, key: tuple[str, str], call: RecordedCall) -> None:
         """Adds the request with a key, which the checkpoint covers."""
@@ -225,7 +235,7 @@ class Replay:
             if call is None:
                 self._mark_uncertain(pending)
                 continue
-            self._unanswered.setdefault(call.id, pending["journal_seq"])
+            self._unanswered.setdefault(call.id, request_order(pending))
             key = key_of(pending)
             known = key in self._keyed if key is not None else call in self._keyless.get(call.fingerprint, ())
             if not known:
@@ -233,7 +243,7 @@ class Replay:
 
     def add(self, journal_seq: int, key: CallKey, call: RecordedCall) -> None:
         """Adds a new request."""
-        self._unanswered[call.id] = journal_seq
+        self._unanswered[call.id] = (journal_seq, _APPENDED)
         if key is not None:
             self._keyed[key] = call
 
@@ -277,7 +287,7 @@ class Replay:
                     "evidence": list(pending.evidence),
                 }
                 found.append(of_call | self._details.get(call.id, {}) | state)
-        return sorted(found, key=lambda of: self._unanswered.get(of["id"], 0))
+        return sorted(found, key=lambda of: self._unanswered.get(of["id"], (0, 0)))
 
     def has_revocable(self) -> bool:
         """Whether a pending request may run again only by a decision, which evidence can revoke."""

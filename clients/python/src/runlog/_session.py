@@ -18,7 +18,7 @@ from ._divergence import Divergence, OnDivergence
 from ._json import Json
 from ._opening import claim_inactive
 from ._records import Record, lifecycle, new_id
-from ._replay import CallKey, Replay, key_of
+from ._replay import CallKey, Replay, key_of, request_order
 from ._settling import Releasable, Settling
 from ._wire import Steps
 from .errors import Conflict, Error, Internal
@@ -73,7 +73,7 @@ class Session(Settling):
         self.replay = Replay(recovery)
         self.base = MessageList.of(recovery["checkpoint"])
         self.quiet_checkpoint = self.base.checkpoint_id
-        calls = sorted((*recovery["completed"], *recovery["pending"]), key=lambda call: call["journal_seq"])
+        calls = sorted((*recovery["completed"], *recovery["pending"]), key=request_order)
         self.uncovered = [key_of(call) for call in calls]
         checkpoint: Object = recovery["checkpoint"] or {}
         self.state = checkpoint.get("state")

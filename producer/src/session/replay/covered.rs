@@ -7,7 +7,7 @@
 //!   call without a key  ─▶ the list, unless the process resumes at the checkpoint
 //! ```
 
-use super::{CallKey, RecordedCall, Replay, done_key};
+use super::{CallKey, RecordedCall, Replay, RequestOrder, done_key};
 use runlog_schemas::{
     answer::{Done, Lookup, LookupStatus, OrOther, Position, Recovery},
     id::{Fingerprint, JournalSeq, RecordId},
@@ -26,16 +26,16 @@ pub(super) struct Covered {
     /// Whether the process resumes at the checkpoint.
     is_skipped: bool,
     /// The requests of the recovery. The checkpoint does not cover them, or lists them as unanswered.
-    recovered: BTreeMap<RecordId, JournalSeq>,
+    recovered: BTreeMap<RecordId, RequestOrder>,
     /// The keys whose covered call is added, or absent.
     settled: HashSet<(String, String)>,
     /// Added requests without a key that were not taken yet. Empty if the process resumes at the checkpoint. Otherwise the
     /// process starts at the run's beginning, and has not received their answers.
-    pub(super) keyless: HashMap<RecordId, JournalSeq>,
+    pub(super) keyless: HashMap<RecordId, RequestOrder>,
 }
 
 impl Covered {
-    pub(super) fn new(recovery: &Recovery, recovered: &BTreeMap<RecordId, JournalSeq>) -> Self {
+    pub(super) fn new(recovery: &Recovery, recovered: &BTreeMap<RecordId, RequestOrder>) -> Self {
         let covers = recovery.checkpoint.as_ref().map_or(JournalSeq::ZERO, |checkpoint| checkpoint.covers_journal_seq);
         if covers == JournalSeq::ZERO {
             return Self::default();
@@ -88,9 +88,9 @@ impl Replay {
     fn add_first(&mut self, key: &(String, String), first: &Lookup) -> bool {
         let Some(id) = first.request_record_id.clone() else { return false };
         let has_ended = matches!(first.status, OrOther::Known(LookupStatus::Completed | LookupStatus::Failed));
-        if let Some(journal_seq) = self.covered.recovered.get(&id) {
+        if let Some(order) = self.covered.recovered.get(&id) {
             // A pending request that the checkpoint covers may precede a covered one that has ended.
-            return has_ended || *journal_seq > self.covered.covers;
+            return has_ended || order.journal_seq > self.covered.covers;
         }
         // A later end may be another process's: this handle must notice that it lost the run.
         let is_after = |end: &Position| self.covered.position.as_ref().is_none_or(|last| end.offset > last.offset);
@@ -108,7 +108,7 @@ impl Replay {
         let mut keyed: HashMap<(String, String), &Done> = HashMap::new();
         let mut keyless: HashMap<&Fingerprint, Vec<&Done>> = HashMap::new();
         let mut ended: Vec<&Done> = ended.iter().filter(|done| self.is_covered(done)).collect();
-        ended.sort_by_key(|done| done.journal_seq);
+        ended.sort_by_key(|done| RequestOrder::from(*done));
         for done in ended {
             match done_key(done) {
                 Some(key) => drop(keyed.entry(key).or_insert(done)),
@@ -122,13 +122,13 @@ impl Replay {
             }
         }
         for (fingerprint, all) in keyless {
-            self.covered.keyless.extend(all.iter().map(|done| (done.id.clone(), done.journal_seq)));
+            self.covered.keyless.extend(all.iter().map(|done| (done.id.clone(), RequestOrder::from(*done))));
             let queue = self.keyless.entry(fingerprint.clone()).or_default();
             queue.extend(all.into_iter().map(RecordedCall::from_done));
-            let journal_seq = |recorded: &RecordedCall| {
+            let order = |recorded: &RecordedCall| {
                 self.covered.keyless.get(&recorded.id).or_else(|| self.unanswered.get(&recorded.id)).copied()
             };
-            queue.make_contiguous().sort_by_key(journal_seq);
+            queue.make_contiguous().sort_by_key(order);
         }
     }
 
@@ -140,6 +140,6 @@ impl Replay {
     fn precedes(&self, done: &Done, known: Option<&RecordedCall>) -> bool {
         let Some(known) = known else { return true };
         let first = self.covered.recovered.get(&known.id);
-        known.pending.is_some() || first.is_none_or(|first| *first > done.journal_seq)
+        known.pending.is_some() || first.is_none_or(|first| *first > RequestOrder::from(done))
     }
 }

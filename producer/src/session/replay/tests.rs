@@ -339,13 +339,35 @@ fn calls_with_one_number_are_unanswered_each_until_its_own_answer() {
         replay.adopt(&both, |_| false);
         replay.add(5.into(), "pay", None, call.clone());
         replay.add(6.into(), "pay", None, RecordedCall { id: id("a later one"), ..call.clone() });
-        let listed = ["applied", "void 1", "void 2", "a later one"].map(id);
-        assert_eq!(replay.unanswered(0), listed, "by number, then by id");
+        let listed = ["void 1", "void 2", "applied", "a later one"].map(id);
+        assert_eq!(replay.unanswered(0), listed, "void calls precede the applied call with their number");
         replay.mark_answered(id("void 1").borrow(), 0);
         replay.mark_answered(id("applied").borrow(), 0);
         assert_eq!(replay.unanswered(0), listed, "a message list of this busy period may lack the answers");
         assert_eq!(replay.unanswered(1), ["void 2", "a later one"].map(id));
     }
+}
+
+#[test]
+fn equal_void_calls_with_one_number_answer_in_the_order_of_the_log() {
+    let nth = |mut call: Value, occurrence: u32| {
+        call["occurrence"] = json!(occurrence);
+        call
+    };
+    let ran = ["second", "third"].map(|request| completed(request, 5, "v1:a", None));
+    let ran = [nth(ran[1].clone(), 3), nth(ran[0].clone(), 2)];
+    let open = [("fourth", 4), ("first", 1)]
+        .map(|(request, occurrence)| nth(pending(request, 5, Some("v1:a"), None, "retry_safe"), occurrence));
+    let order = ["first", "second", "third", "fourth"];
+    let mut replay = Replay::new(&recovery(ran.to_vec(), open.to_vec()));
+    assert_eq!(replay.unanswered(0), order.map(id));
+    assert_eq!(order.map(|_| answered_by(take(&mut replay, None, "v1:a"))), order);
+
+    // The process starts at the run's beginning, although a checkpoint covers the calls that have ended.
+    let mut replay = Replay::new(&at_checkpoint(8, Vec::new(), open.to_vec()));
+    replay.add_covered(&ended(ran.to_vec()));
+    assert_eq!(replay.unanswered(0), order.map(id));
+    assert_eq!(order.map(|_| answered_by(take(&mut replay, None, "v1:a"))), order);
 }
 
 #[test]

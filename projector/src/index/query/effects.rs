@@ -52,7 +52,7 @@ pub fn pending<R: Rows>(
         contents,
         budget: &budget,
     };
-    let (effects, next) = bounded_page(rows, &pending_of(run_id), (cursor, limit, &budget), |key, row| {
+    let (mut effects, next) = bounded_page(rows, &pending_of(run_id), (cursor, limit, &budget), |key, row| {
         let mut parts = Parts::new(key);
         let (Some(_), Some(_), Some(id)) = (parts.text(), parts.u8(), parts.id::<RecordId>()) else { return Ok(None) };
         let row: EffectRow = store::decode(key, row)?;
@@ -79,9 +79,8 @@ pub fn pending<R: Rows>(
             dedupe_key: row.dedupe_key,
         })
     };
-    let mut answers = effects.into_iter().map(answer).collect::<Result<Vec<_>, Error>>()?;
-    answers.sort_by_key(|pending| pending.journal_seq);
-    Ok((answers, next))
+    effects.sort_by_key(|(_, row)| (row.journal_seq, row.offset, row.index));
+    Ok((effects.into_iter().map(answer).collect::<Result<Vec<_>, Error>>()?, next))
 }
 
 /// Whether a run has a `reconcile_required` effect. One seek, and a step per pending effect up to the first such one.

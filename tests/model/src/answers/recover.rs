@@ -3,7 +3,7 @@
 use super::Seen;
 use crate::{
     checkpoints,
-    effects::{Effect, Evidence, KINDS},
+    effects::{Effect, Evidence},
     fold::Model,
     lifecycles::{self, Item},
     record::{list, number, text},
@@ -117,11 +117,12 @@ impl Seen<'_> {
         };
         let all = self.effects();
         let mut all: Vec<&Effect> = all.iter().collect();
-        all.sort_by_key(|effect| effect.seq);
-        let (mut pending, ended): (Vec<&Effect>, Vec<&Effect>) = all.into_iter().partition(|effect| effect.pending());
         // Requests that were not applied have no number of their own.
-        let rank = |effect: &Effect| KINDS.iter().position(|kind| *kind == effect.kind);
-        pending.sort_by_key(|effect| (effect.seq, rank(effect), effect.id.clone()));
+        all.sort_by_key(|effect| {
+            let request = effect.entry(self.run, effect.request);
+            (effect.seq, request.offset, request.index)
+        });
+        let (pending, ended): (Vec<&Effect>, Vec<&Effect>) = all.into_iter().partition(|effect| effect.pending());
         let calls = ended.into_iter().filter(|effect| effect.kind == "tool_call" && !covered(effect));
         let completed: Vec<Value> = calls.map(|effect| self.completed(effect)).collect();
         let reason = if self.run.end(rules).is_some() {

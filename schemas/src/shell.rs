@@ -5,10 +5,11 @@
 
 use std::borrow::Cow;
 
-/// Returns the text as one word for the shell, in single quotes if a character could have a meaning for the shell.
+/// Returns the text as one word for the shell, in single quotes if a character could have a meaning for the shell. zsh replaces a word
+/// that begins with `=`.
 pub fn quote(text: &str) -> Cow<'_, str> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_@%+=:,./-".contains(&byte);
-    if !text.is_empty() && text.bytes().all(is_plain) {
+    if !text.is_empty() && !text.starts_with('=') && text.bytes().all(is_plain) {
         return Cow::Borrowed(text);
     }
     Cow::Owned(format!("'{}'", text.replace('\'', r"'\''")))
@@ -36,7 +37,7 @@ mod tests {
     use std::process::Command;
 
     /// Texts that mean something to a shell or to a parser of flags.
-    const HOSTILE: [&str; 14] = [
+    const HOSTILE: [&str; 15] = [
         "run-42",
         "",
         "a b",
@@ -49,6 +50,7 @@ mod tests {
         "-rf",
         "--yes",
         "a;id",
+        "=ls",
         "zwölf\nlines",
         "*?[a]~\\!#&|<>",
     ];
@@ -81,6 +83,7 @@ mod tests {
     #[test]
     fn a_plain_id_is_printed_as_it_is() {
         assert_eq!(command("runlog effects resolve", &["run-42", "a/b:1"], ""), "runlog effects resolve run-42 a/b:1");
+        assert_eq!(quote("=ls").into_owned() + " " + &quote("a=b"), "'=ls' a=b");
         assert_eq!(
             quote("kafka:MkU3OEVBNTcwNTJENDM2Qk:XvNFJqY8S9-aPtxsJ-VgvA"),
             "kafka:MkU3OEVBNTcwNTJENDM2Qk:XvNFJqY8S9-aPtxsJ-VgvA"

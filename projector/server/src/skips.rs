@@ -22,10 +22,13 @@ use axum::{
     extract::Query,
     response::{IntoResponse, Response},
 };
-use runlog_projector::index::{
-    as_of::{self, Limits, RunAsOf},
-    error::Error,
-    query,
+use runlog_projector::{
+    Consistency,
+    index::{
+        as_of::{self, Limits, RunAsOf},
+        error::Error,
+        query,
+    },
 };
 use runlog_schemas::{
     answer::{ErrorKind, OrOther, Position, SkipPlan, SkipTarget},
@@ -122,9 +125,11 @@ fn readable(plan: &SkipPlan, partition: PartitionId, offset: Offset) -> Refusal 
     Error::new(ErrorKind::Invalid, message).at(&plan.position).about_record(plan.record_id.borrow()).into()
 }
 
-/// Refuses a skip that would not do what its author saw. Counts the displaced records only if the author saw their number.
+/// Refuses a skip that would not do what its author saw. Counts the displaced records only if the author saw their number, and in all
+/// records of the log.
 ///
-/// Errors: `Conflict` if the skip would do something else. `Unavailable` if the records cannot be counted now.
+/// Errors: `Conflict` if the skip would do something else. `Unavailable` if the records cannot be counted now; as
+/// [`Projector::wait`](runlog_projector::Projector::wait) at `latest`.
 async fn check_seen(app: &App, seen: SeenPlan, plan: &SkipPlan, until: Instant) -> Result<(), Error> {
     let (position, at) = (&plan.position, &seen.position);
     let (partition, offset) = (position.partition, position.offset);
@@ -139,6 +144,7 @@ async fn check_seen(app: &App, seen: SeenPlan, plan: &SkipPlan, until: Instant) 
         format!("it was record {}, and is record {} now", seen.record_id, plan.record_id)
     } else {
         let Some(before) = seen.displaced else { return Ok(()) };
+        app.projector.wait(partition, Consistency::Latest, until.saturating_duration_since(Instant::now())).await?;
         let counted = count_displaced(app, plan.clone(), partition, offset, until).await?;
         match counted.displaced {
             Some(now) if now <= before => return Ok(()),

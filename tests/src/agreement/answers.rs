@@ -79,6 +79,15 @@ pub trait Answers {
 /// The lists of a recovery whose items share the limit of a page.
 const PAGED: [&str; 5] = ["completed", "approvals", "wakes", "messages", "write_backs"];
 
+/// Orders the pending effects of a recovery by their members. Pages are ordered by effect id, and effects within a page by request, so
+/// effects with one `journal_seq` can be on different pages.
+pub(crate) fn order_pending(recovery: &mut Value) {
+    if let Some(pending) = recovery["pending"].as_array_mut() {
+        let text = |effect: &Value, name: &str| effect[name].as_str().map(str::to_owned);
+        pending.sort_by_key(|effect| (effect["journal_seq"].as_u64(), text(effect, "kind"), text(effect, "id")));
+    }
+}
+
 /// Merges the pages of a recovery. `page` returns the page at a cursor; `None` if the run does not exist.
 pub(crate) fn recovered(
     limit: usize,
@@ -97,10 +106,7 @@ pub(crate) fn recovered(
     let mut next = whole["next_cursor"].as_str().map(str::to_owned);
     for _ in 0..PAGES_MAX {
         let Some(cursor) = next else {
-            // Pages are ordered by effect id; within a page, effects are ordered by request.
-            if let Some(pending) = whole["pending"].as_array_mut() {
-                pending.sort_by_key(|effect| effect["journal_seq"].as_u64());
-            }
+            order_pending(&mut whole);
             return Ok(whole);
         };
         let Some(more) = page(Some(&cursor))? else { anyhow::bail!("the run is missing on a later page") };

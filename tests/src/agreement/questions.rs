@@ -1,7 +1,7 @@
 //! All queries that both the model and the product answer.
 
 use super::{
-    answers::Answers,
+    answers::{Answers, order_pending},
     difference::{Found, as_given, first},
 };
 use runlog_model::{Delivery, Event, EventFilter, History, Model};
@@ -165,6 +165,7 @@ impl<A: Answers> Both<'_, A> {
     fn compare_own_rows(&mut self, run_id: &str, id: RunId<&str>) -> Checked {
         let limit = self.limit();
         let mut recovery = self.model.recover(run_id);
+        order_pending(&mut recovery);
         let head = recovery["next_journal_seq"].as_u64().unwrap_or(1);
         if let Some(members) = recovery.as_object_mut() {
             members.remove("records");

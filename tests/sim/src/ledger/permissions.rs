@@ -273,6 +273,11 @@ impl Ledger {
         self.recovery(run)["status"] != "open"
     }
 
+    /// Whether the request of a call was refused each time that it was judged: only the trace of a skip made it a call.
+    pub(super) fn was_never_applied(&self, request: &str) -> bool {
+        self.histories.get(request).is_none_or(|history| !history.permitted.contains_key(&1))
+    }
+
     /// The offset of a call's request.
     pub(super) fn requested_at(&self, request: &str) -> Option<Offset> {
         Some(self.histories.get(request)?.known.first()?.at.1)

@@ -1,6 +1,6 @@
 // @ts-check
-// The partitions and the server's findings, and the dialog that voids a record. A skip is about the plan that its author saw:
-// the dialog asks for the plan again before it sends the skip, and shows a plan that differs instead.
+// The partitions and the server's findings, and the dialog that voids a record. A skip has the plan that its author saw. If the server
+// refuses that plan, the dialog shows the present one.
 import { useEffect, useRef, useState } from './vendor/hooks.js';
 import { get, kept, post } from './api.js';
 import { visible, write } from './exact.js';
@@ -14,8 +14,8 @@ const WHO = 'runlog.who';
 export const PLACE = /^\d+:\d+$/;
 
 /** The offset stays a text, since it may have more digits than a number keeps. */
-const skip = (place, who, why, query) => post('/v1/skips?' + query,
-  '{"partition":' + place.replace(':', ',"offset":') + ',"who":' + JSON.stringify(who) + ',"why":' + JSON.stringify(why) + '}');
+const skip = (place, who, why, query, plan = '') => post('/v1/skips?' + query,
+  '{"partition":' + place.replace(':', ',"offset":') + ',"who":' + JSON.stringify(who) + ',"why":' + JSON.stringify(why) + plan + '}');
 const planOf = (place) => skip(place, 'a dry run', 'a dry run', 'dry_run=true');
 
 /** The consequences of a skip, in words. */
@@ -50,16 +50,14 @@ export function Skip({ place, onClose, onDone }) {
     setSending(true);
     setProblem(null);
     try {
-      const plan = await planOf(place);
-      if (write(plan) !== write(seen)) {
-        show(plan);
-        setChanged(true);
-      } else {
-        setMade(await skip(place, who.trim(), why.trim(), isReadable ? 'force=true' : ''));
-        kept('localStorage').setItem(WHO, who.trim());
-        onDone();
-      }
-    } catch (error) { setProblem(error); }
+      setMade(await skip(place, who.trim(), why.trim(), isReadable ? 'force=true' : '', ',"plan":' + write(seen)));
+      kept('localStorage').setItem(WHO, who.trim());
+      onDone();
+    } catch (error) {
+      setChanged(error.kind === 'conflict');
+      if (error.kind === 'conflict') await planOf(place).then(show, setProblem);
+      else setProblem(error);
+    }
     setSending(false);
   };
   const mayBeRecorded = problem && seen && ['away', 'unavailable', 'stale', 'internal'].includes(problem.kind);

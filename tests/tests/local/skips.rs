@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tempfile::tempdir;
 
+mod known_gaps;
+
 const RUN: &str = "r";
 
 /// A process that claimed the run.

@@ -322,7 +322,9 @@ impl<S: Commit> Fold<S> {
             return Ok(Step::Applied);
         }
         let row = meta::SkipRow { at: at.offset, who, why };
-        if !changes.has(&dead_letters::key(offset))? {
+        // A skip that has voided its record has no other rows, and the record stays void.
+        let is_skip = self.skips.values().chain(voided.values()).any(|by| *by == offset);
+        if !is_skip && !changes.has(&dead_letters::key(offset))? {
             return Ok(Step::Rebuild { offset, row });
         }
         // A dead letter has no other rows.

@@ -128,6 +128,11 @@ impl Model {
                 partition.skips.insert(skip, by);
                 continue;
             }
+            // The record that a skip has voided stays void, also if the skip is skipped.
+            if partition.stopped.is_none() && partition.skips.values().any(|by| *by == skip) {
+                partition.skips.insert(skip, by);
+                continue;
+            }
             let here = partition.next_there();
             // The record at which it stopped is not folded.
             let applied = partition.stopped.is_none();

@@ -1,6 +1,18 @@
 //! The known gaps after a skip, as docs/spec.md lists them.
 
 use super::*;
+use runlog_log::{Log as _, Offset, PartitionId, memory::MemoryLog};
+use runlog_projector::{Config as Serving, Consistency, Projector, index::fold};
+use runlog_schemas::{
+    id::RecordId,
+    payload::{Payload, Skip},
+    record::JournalRecord,
+};
+use runlog_tests::agent::{Agent, entry, run_in};
+use std::{path::Path, sync::Arc};
+
+const FIRST: PartitionId = PartitionId::ZERO;
+const DEADLINE: Duration = Duration::from_secs(60);
 
 fn skip(server: &Server, offset: u64) -> anyhow::Result<()> {
     let skip = json!({ "partition": 0, "offset": offset, "who": "jo", "why": "a mistake" });
@@ -111,5 +123,51 @@ fn a_record_that_was_refused_before_the_skip_leaves_a_trace_as_if_it_had_been_ap
     let found = lookup(&server, "book")?;
     ensure!(found["occurrence"] == 2 && found["occurrences"] == 2, "{found}");
     server.terminate()?;
+    Ok(())
+}
+
+async fn serve(folder: &Path, log: &MemoryLog) -> anyhow::Result<Projector> {
+    Ok(Projector::start(Serving::new(folder, || 0, || "journal".into()), Arc::new(log.clone())).await?)
+}
+
+async fn append_skip(log: &MemoryLog, id: &str, offset: Offset) -> anyhow::Result<Offset> {
+    let skip = Payload::Skip(Skip { offset, who: "jo".into(), why: "poison".into() });
+    let record = JournalRecord::of_partition(RecordId::new(id)?.to_owned(), "test", skip);
+    log.append(FIRST, vec![entry(&record)]).await?.pop().context("an offset")
+}
+
+async fn read_to_the_end(projector: &Projector) -> anyhow::Result<()> {
+    Ok(projector.wait(FIRST, Consistency::Latest, DEADLINE).await?)
+}
+
+/// The log was truncated after the first server had read a skip, and before the second one did. A skip of that skip lets the second
+/// server continue, with the record. It changes nothing at the first one.
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_skip_of_a_skip_only_servers_that_read_the_first_one_late_keep_the_record() -> anyhow::Result<()> {
+    let (log, folders) = (MemoryLog::new(1), [tempdir()?, tempdir()?]);
+    let mut agent = Agent::new(&run_in(FIRST, 1, "r"));
+    let in_time = serve(folders[0].path(), &log).await?;
+    let late = serve(folders[1].path(), &log).await?;
+    let victim = log.append(FIRST, vec![entry(&agent.turn("poison"))]).await?[0];
+    read_to_the_end(&late).await?;
+    drop(late);
+    let first = append_skip(&log, "first", victim).await?;
+    read_to_the_end(&in_time).await?;
+
+    log.truncate_before(FIRST, first);
+    let late = serve(folders[1].path(), &log).await?;
+    let stopped = late.wait_until(FIRST, |progress| progress.stopped.is_some());
+    let stop = tokio::time::timeout(DEADLINE, stopped).await?.stopped.context("a stop")?;
+    ensure!((stop.offset, stop.kind.as_str()) == (first, "cannot_rebuild"), "{stop:?}");
+    let second = append_skip(&log, "second", first).await?;
+    for projector in [&late, &in_time] {
+        let read = projector.wait_until(FIRST, |progress| progress.applied > second && progress.stopped.is_none());
+        tokio::time::timeout(DEADLINE, read).await?;
+    }
+    let voided = |projector: &Projector| {
+        fold::skips_of(&*projector.store(FIRST)).map(|skips| skips.into_iter().collect::<Vec<_>>())
+    };
+    ensure!(voided(&in_time)? == [(victim, first), (first, second)], "{:?}", voided(&in_time)?);
+    ensure!(voided(&late)? == [(first, second)], "{:?}", voided(&late)?);
     Ok(())
 }

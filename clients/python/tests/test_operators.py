@@ -115,7 +115,9 @@ async def test_an_async_program_lists_decides_and_follows(url):
             assert run_id in [line["run_id"] async for line in lines]
 
 
-@pytest.mark.parametrize(("run_id", "call"), [("it's $HOME & \"co\"; exit 3", "a b\\"), ("--yes", "-rf `exit 3`"), ("run-42", "")])
+@pytest.mark.parametrize(
+    ("run_id", "call"), [('it\'s $HOME & "co"; exit 3', "a b\\"), ("--yes", "-rf `exit 3`"), ("run-42", "")]
+)
 def test_a_printed_decision_names_the_call_whatever_its_ids_contain(run_id, call):
     printed = Refusals(run_id, "pay").decision(call).removeprefix("`").rpartition("`, or with `--not-done`")[0]
     shell = subprocess.run(["sh", "-c", f"printf '%s\\0' {printed}"], check=True, capture_output=True, text=True)

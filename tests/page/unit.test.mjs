@@ -114,6 +114,7 @@ test('an address keeps the run, the position and the filters', () => {
 test('ages, counts and long ids are short', () => {
   assert.deepEqual([0, 12, 950, 4200, 59940, 59960, 3540000, 7.2e6, 1e9].map(words.duration), ['0 ms', '12 ms', '950 ms', '4.2 s', '60 s', '1 min', '59 min', '2.0 h', '12 days']);
   assert.equal(words.ago(null), 'unknown');
+  assert.match(words.problem({ kind: 'reconcile_required', reason: 'doubt' }).join(), /in doubt.*runlog home accept/);
   assert.equal(words.plural(1, 'late result'), '1 late result');
   assert.equal(words.plural(1200, 'run'), '1,200 runs');
   assert.equal([...words.shorten('ä'.repeat(100), 20)].length, 20);

@@ -35,8 +35,9 @@ async function readStory(effect, signal) {
 
 /** @param {AbortSignal} signal */
 async function readAll(effect, signal, hasEnded) {
-  const [seen, story] = await Promise.all([readEffect(effect, signal, hasEnded), readStory(effect, signal)]);
-  return { seen, story };
+  const [seen, story, doubt] = await Promise.all([readEffect(effect, signal, hasEnded), readStory(effect, signal),
+    get(run(effect.run_id), { consistency: 'eventual' }, signal).then(() => null, (problem) => problem.reason === 'doubt' && problem)]);
+  return { seen, story, doubt };
 }
 
 const concealed = (payload) => payload && (payload.type === 'stored_payload' ? 'In the content store' : hidden(payload) || hidden(payload.result) || hidden(payload.error_message));
@@ -95,7 +96,7 @@ function Changed({ before, fresh, onRead, isRefused }) {
   const news = changes(before, fresh);
   return html`<div class=${'notice ' + (isRefused ? 'bad' : 'amber')} role="alert"><b>${isRefused ? 'Not decided: the journal knows more than you saw.' : 'The journal knows more now.'}</b>
     <ul>${news.map((text) => html`<li key=${text}>${text}</li>`)}</ul>
-    ${isRefused ? html`<span>Nothing changed. Read it again, then decide.</span>` : null}
+    ${isRefused ? html`<span>Nothing changed.</span>` : null}
     <div class="buttons"><button type="button" class="primary" onClick=${onRead}>Read it again</button></div></div>`;
 }
 
@@ -147,7 +148,7 @@ function Form({ effect, draft, setDraft, isStale, isReading, onChanged, onDecide
   const later = refusal && ['away', 'unavailable', 'stale', 'internal'].includes(refusal.kind);
   return html`<form class="choices" onSubmit=${send} aria-label="Decision">
     ${refusal?.kind === 'changed' ? html`<${Changed} before=${effect} fresh=${refusal.fresh} isRefused=${true} onRead=${() => { setRefusal(null); onRead(); }} />` : null}
-    ${effect.isTwin ? html`<p class="notice bad">Two pending effects of this run have this id. The page cannot decide about them.</p>` : null}
+    ${effect.isTwin ? html`<p class="notice bad">Two pending effects have this id. The page cannot decide about them.</p>` : null}
     <fieldset disabled=${!may || sending || isReading}><legend>Did <code>${tool}</code> happen?</legend>
       ${words.CHOICES.map(({ decision: name, icon, title, follows, keyed }) => {
         const isOff = name === 'adopt' && !adoptable;
@@ -166,7 +167,7 @@ function Form({ effect, draft, setDraft, isStale, isReading, onChanged, onDecide
     </div>` : null}
     ${isRunning && may ? html`<div class="notice amber"><b>Its process may still be at work.</b> It wrote to the run ${words.ago(aged(effect.run?.age_millis, at))}. Its own result is better than a decision: wait until it has written nothing for 30 s, or stop it.
       <label class="tick"><input type="checkbox" checked=${force} onChange=${(event) => set({ force: event.target.checked })} /><span>I stopped the process. Decide now.</span></label></div>` : null}
-    ${refusal && refusal.kind !== 'changed' && refusal.reason !== 'active' ? html`<${Trouble} problem=${refusal}>${later ? html`<small>The decision may have been recorded all the same. Read the effect again before you decide again.</small><button type="button" onClick=${() => { setRefusal(null); onRead(); }}>Read it again</button>` : null}<//>` : null}
+    ${refusal && refusal.kind !== 'changed' && refusal.reason !== 'active' ? html`<${Trouble} problem=${refusal}>${later ? html`<small>The decision may have been recorded. Read the effect again first.</small><button type="button" onClick=${() => { setRefusal(null); onRead(); }}>Read it again</button>` : null}<//>` : null}
     <${NeedsScope} scope="resolve" to="decide" />
     <button class=${'wide ' + (isRepeat ? 'danger' : 'primary')} disabled=${missing.length > 0 || sending || !may || isStale || isReading || later} aria-describedby=${may ? 'decision-basis' : 'needs-resolve'}>${sending ? 'Deciding …' : choice ? choice.action : 'Choose what is so'}</button>
     <p class="quiet small" id="decision-basis">${choice && missing.length ? 'Still missing: ' + missing.join(', ') + '. ' : ''}Decided about the state you see (revision ${effect.revision}). It stays in the log with your name and reason.</p>
@@ -175,7 +176,7 @@ function Form({ effect, draft, setDraft, isStale, isReading, onChanged, onDecide
 
 function Ended({ effect }) {
   return html`<section class="choices"><b>The call ended before, as ${effect.status}</b><${Answer} id=${effect.run_id} call=${effect.id} title="The agent got" />
-    <p class="notice quiet"><span>The effect may have happened twice, or although the call failed. Compare with the receiver. Nothing is left to decide: the agent keeps its answer.</span></p></section>`;
+    <p class="notice quiet"><span>The effect may have happened twice, or although the call failed. Compare with the receiver. The agent keeps its answer.</span></p></section>`;
 }
 
 /** An answer is unmasked, so a click asks for it, unless its reader just decided about the call. */
@@ -195,7 +196,7 @@ function Decided({ effect, made, next }) {
   const box = useRef(/** @type {any} */ (null));
   useEffect(() => box.current?.focus(), []);
   return html`<div class="decided" role="status" tabindex="-1" ref=${box}><header><${Icon} name="check" /><div><b>Decided: ${title[0].toLowerCase() + title.slice(1)}</b>
-    <span class="quiet">In the log at <${Link} to=${{ run: effect.run_id, query: { at: words.place(position) } }} class="mono at">${words.place(position)}<//>. The run may continue.</span></div></header>
+    <span class="quiet">In the log at <${Link} to=${{ run: effect.run_id, query: { at: words.place(position) } }} class="mono at">${words.place(position)}<//>.</span></div></header>
     ${made.decision === 'not_done' ? html`<p>The next process that has the run may call <code>${words.shorten(effect.tool_name)}</code> again.</p>` : html`<${Answer} id=${effect.run_id} call=${effect.id} title="The agent gets" isAsked=${true} />`}
     <div class="buttons">${next ? html`<button type="button" class="primary" onClick=${() => change({ run: next.run_id, kind: next.kind, effect: next.id })}>Next: <bdi>${words.shorten(next.tool_name, 28)}</bdi></button>` : null}<${Link} class="button" to=${{ run: effect.run_id, query: {} }}>Open the run<//></div></div>`;
 }
@@ -236,14 +237,14 @@ export function Decide({ effect, at, isListed, onChanged, next, show }) {
       <div class="pane-facts"><h3>Asked for</h3>${hidden(shown.arguments) || shown.arguments !== null ? html`<${Members} value=${shown.arguments} label="Arguments" />` : html`<p class="quiet">Its request has no arguments.</p>`}
         <${AskReceiver} effect=${effect} />
         <h3>What the journal knows</h3><${Story} effect=${shown} story=${answer.story} at=${seen ? readAt : at} made=${made} /></div>
-      <div class="pane-decision">
+      <div class="pane-decision"><${Trouble} problem=${answer.doubt} />
         ${made ? html`<${Decided} effect=${effect} made=${made} next=${next} />` : seen ? html`
           ${isStale && !isRefused ? html`<${Changed} before=${seen} fresh=${effect} isRefused=${false} onRead=${readAgain} />` : null}
           ${draft.isOld ? html`<div class="notice amber" role="alert"><b>The journal knows more now.</b> You chose before this state. Read it, then choose again.</div>` : null}
-          ${hasLeft ? html`<div class="notice amber" role="status"><b>This effect has left the list.</b> It was decided, its result arrived, or its process stopped writing.<div class="buttons"><button type="button" class="primary" onClick=${readAgain}>Read it again</button></div></div>` : null}
+          ${hasLeft ? html`<div class="notice amber" role="status"><b>This effect has left the list.</b> It was decided, or it changed.<div class="buttons"><button type="button" class="primary" onClick=${readAgain}>Read it again</button></div></div>` : null}
           ${seen.evidence.map((each) => html`<${Late} key=${proofOf(each)} effect=${seen} evidence=${each} isOnly=${seen.evidence.length === 1} />`)}
           ${hasEnded ? html`<${Ended} effect=${seen} />` : null}
-          ${!seen.evidence.length ? html`<p class="notice quiet no-evidence"><span>${seen.class === 'retry_safe' ? 'No decision is needed: the next process that has the run repeats the call. You can decide all the same.' : 'No result has arrived. Only the receiver can tell.'}</span></p>` : null}
+          ${!seen.evidence.length ? html`<p class="notice quiet no-evidence"><span>${seen.class === 'retry_safe' ? 'No decision is needed: the next process that has the run repeats the call. You can still decide.' : 'No result has arrived. Only the receiver can tell.'}</span></p>` : null}
           ${hasEnded ? null : html`<${Form} effect=${seen} draft=${draft} setDraft=${setDraft} isStale=${isStale || hasLeft} isReading=${answer === old} onChanged=${onChanged} onDecided=${(done) => { setMade(done); onChanged(); }} onRead=${readAgain} onRefused=${setRefused} at=${readAt} />`}` : null}
       </div></div>` : null}
   </section>`;

@@ -17,7 +17,7 @@ const SHOWN = {
   waiting: { title: 'Waiting', empty: 'Nothing waits for a decision', text: 'Every effect has an end in the journal, is running now, or is safe to repeat.' },
   running: { title: 'Running now', empty: 'No such call is running', text: 'A call is running while its process still has the run and wrote to it within 30 s.' },
   contradicted: { title: 'Contradicted', empty: 'No call is contradicted', text: 'A late result that says otherwise than the end of its call appears here.' },
-  safe: { title: 'Safe to repeat', empty: 'No call waits to be repeated', text: 'A process that takes over repeats these calls by itself, with their keys.' },
+  safe: { title: 'Safe to repeat', empty: 'No call waits to be repeated', text: 'A process that takes over repeats these calls with their keys.' },
 };
 
 /** Late results that say that it happened, other late results, then the oldest. */
@@ -86,7 +86,7 @@ export function Decisions() {
   const tabs = Object.entries(SHOWN).filter(([name]) => name !== 'contradicted' || name === show || numbers.contradicted).map(([name, { title }]) => [name === 'waiting' ? '' : name, title, isNarrowed ? undefined : numbers[/** @type {keyof typeof numbers} */ (name)]]);
   const missing = answer?.last?.unavailable_partitions || [];
   return html`<section class="view decisions">
-    <header class="top"><div class="top-title"><h1>Decisions</h1><p class="quiet">Calls that may have happened, and what the journal knows. <${Meaning} of="decisions" /></p></div>
+    <header class="top"><div class="top-title"><h1>Decisions</h1><p class="quiet">Calls that may have happened. <${Meaning} of="decisions" /></p></div>
       <div class="top-tools"><${Search} value=${query.prefix} set=${(prefix) => change({ prefix, ...NONE }, true)} /><${Segments} label="Show" value=${show === 'waiting' ? '' : show} options=${tabs} onChange=${(name) => change({ show: name, ...NONE })} /></div></header>
     ${problem && !answer ? html`<${Trouble} problem=${problem} />` : null}
     ${missing.length ? html`<div class="notice amber" role="status"><b>This list lacks partition ${missing.join(', ')}.</b> It does not answer; its effects are not here.</div>` : null}
@@ -95,10 +95,10 @@ export function Decisions() {
       : !shown.length && !paned ? html`<${Empty} title=${isNarrowed ? 'Nothing matches' : SHOWN[show].empty}>${isNarrowed ? 'No such effect of these runs or this tool.' : SHOWN[show].text}<//>`
         : html`<div class="split">
           <${Rows} items=${shown} height=${112} label="Effects" current=${index} render=${(effect, nth) => html`<${Item} effect=${effect} at=${at} isChosen=${nth === index} show=${show} />`}
-            foot=${!shown.length ? html`<p class="rows-foot">Nothing else is in this list.</p>` : answer?.more ? html`<p class="rows-foot">Sorted among the first ${words.count(effects.length)}. <button type="button" class="text" onClick=${() => setMore(more + PAGES)}>Load more</button></p>` : null} />
+            foot=${!shown.length ? html`<p class="rows-foot">Nothing else is here.</p>` : answer?.more ? html`<p class="rows-foot">Sorted among the first ${words.count(effects.length)}. <button type="button" class="text" onClick=${() => setMore(more + PAGES)}>Load more</button></p>` : null} />
           ${paned ? html`<${Decide} key=${paned.key} effect=${paned} at=${at} isListed=${!isDone || !!chosen} onChanged=${() => { reload(); refresh(); }}
               next=${shown.find(({ key }) => key !== paned.key)} show=${show} />`
-            : html`<div class="pane"><${Empty} title=${named ? 'This effect no longer waits here' : 'Choose an effect'}>${named ? html`It was decided, has ended, or is in another list. <${Link} to=${{ run: query.run, query: { sel: query.effect } }}>Open its run<//>.` : 'Its evidence and the four choices appear here.'}<//></div>`}
+            : html`<div class="pane"><${Empty} title=${named ? 'This effect no longer waits here' : 'Choose an effect'}>${named ? html`It was decided, has ended, or is in another list. <${Link} to=${{ run: query.run, query: { sel: query.effect } }}>Open its run<//>.` : 'Its evidence appears here.'}<//></div>`}
         </div>`}
   </section>`;
 }

@@ -49,6 +49,7 @@ export const reason = (reason) => REASONS[reason] || reason.replace(/_/g, ' ');
 const PROBLEMS = {
   unauthenticated: ['This server asks for a token', 'Enter a valid one. Nothing happened.'],
   forbidden: ['Your token does not allow this', 'Nothing happened.'],
+  doubt: ['This run is in doubt', 'Its home was lost. “runlog home accept” frees it.'],
   conflict: ['The journal knows more than this page showed', 'Nothing happened.'],
   stale: ['The index is behind the log', 'It will catch up; the page asks again.'],
   partition_stopped: ['A partition is stopped', 'An operator must act: “runlog doctor” says what to do.'],
@@ -56,11 +57,11 @@ const PROBLEMS = {
   unavailable: ['The server cannot answer now', 'The page asks again.'],
   not_found: ['The journal has no such thing', 'The address may be wrong, or your token may not show it.'],
   missing_content: ['Content is missing', 'It must be restored in the content store.'],
-  unlisted: ['The page did not find the effect', 'The list is too long, lacks a partition, or the effect changed. Open its run.'],
+  unlisted: ['The page did not find the effect', 'The list lacks it, or it changed. Open its run.'],
   away: ['The server does not answer', 'The page asks again every few seconds.'],
 };
-/** @param {{ kind?: string }} problem @returns {[string, string]} */
-export const problem = ({ kind }) => PROBLEMS[kind || ''] || ['The server refused this', ''];
+/** @param {{ kind?: string, reason?: string }} problem @returns {[string, string]} */
+export const problem = ({ kind, reason }) => PROBLEMS[reason || ''] || PROBLEMS[kind || ''] || ['The server refused this', ''];
 
 /** @type {Record<string, string>} */
 const TYPES = {

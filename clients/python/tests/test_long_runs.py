@@ -170,3 +170,37 @@ def test_opening_a_run_that_ended_reads_no_call(url, long_run, monkeypatch):
             run.call("pay", {"n": CALLS}, never, key=f"pay {CALLS}")
         assert (requests.lists, requests.lookups_made) == (0, 2)
         assert run.call("tick", {}, never).recorded and requests.lists > 1
+
+
+class Pages(api.Api):
+    """A server's pages of a recovery."""
+
+    def __init__(self, *pages: object) -> None:
+        self.pages = list(pages)
+
+    def find(self, path, text=False):
+        return self.pages.pop(0)
+        yield  # It is a generator, as of the client.
+
+
+def page(cursor, pending=(), **lists):
+    others = dict.fromkeys(("completed", "approvals", "wakes", "messages", "write_backs"), ())
+    return {"pending": list(pending), "next_cursor": cursor, **others, **lists}
+
+
+def driven(steps):
+    with pytest.raises(StopIteration) as done:
+        next(steps)
+    return done.value.value
+
+
+@pytest.mark.parametrize("after", ["completed", "approvals", "wakes", "messages", "write_backs"])
+def test_all_pending_effects_are_read_and_only_one_page_of_the_lists_after_them(after):
+    pages = Pages(page("a", "xy"), page("b", "z", **{after: [1]}), page(None, **{after: [2]}))
+    assert driven(pages.pending("r"))["pending"] == ["x", "y", "z"]
+    assert len(pages.pages) == 1
+
+
+def test_a_missing_page_of_pending_effects_is_an_error_because_their_calls_would_count_as_decided():
+    with pytest.raises(runlog.Internal):
+        driven(Pages(page("a", "x"), None).pending("r"))

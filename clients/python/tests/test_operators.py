@@ -39,6 +39,7 @@ def test_an_undecided_effect_is_listed_with_its_contents_and_decided_once(url, r
         assert (effect.tool, effect.arguments, effect.state, effect.against) == ("pay", long, "running", None)
         assert [found.arguments for found in rl.undecided() if found.run_id == run_id] == [long]
         assert [run["run_id"] for run in rl.runs(run_id, stuck=True)] == [run_id]
+        assert list(rl.runs(run_id, in_doubt=True)) == [], "no home was lost"
         with pytest.raises(Conflict, match="may still record") as active:
             rl.decide(effect, "done", result="P1", who="bank", why="it has P1")
         assert active.value.problem["reason"] == "active"

@@ -39,6 +39,8 @@ REQUESTS_PAGE = 100
 NO_RECORDS = "0" * 64
 """The hash of a run without records."""
 _LATER = frozenset((408, 425, 429))
+_AFTER_PENDING = ("completed", "approvals", "wakes", "messages", "write_backs")
+"""The lists of a recovery after `pending`, in the order of its pages."""
 
 
 def segment(text: str) -> str:
@@ -289,7 +291,7 @@ class Api:
             page: Object | None = yield from self.find(f"{path}&cursor={segment(cursor)}")
             if page is None:
                 raise Internal(f"run {run_id}: a page of its recovery was not found")
-            for part in ("completed", "pending", "approvals", "wakes", "messages", "write_backs", "missing_content"):
+            for part in ("pending", *_AFTER_PENDING, "missing_content"):
                 whole[part].extend(page[part])
             cursor = page.get("next_cursor")
         return whole
@@ -300,9 +302,12 @@ class Api:
         path = f"{run_path(run_id)}/recovery{query(from_start=True, content=False, limit=1)}"
         whole: Object | None = yield from self.find(path)
         page = whole
-        while whole is not None and page is not None and page.get("next_cursor") and not page["completed"]:
+        while whole and page and page.get("next_cursor") and not any(page[part] for part in _AFTER_PENDING):
             page = yield from self.find(f"{path}&cursor={segment(page['next_cursor'])}")
-            whole["pending"].extend(page["pending"] if page is not None else ())
+            if page is None:
+                # A call that is missing here would count as decided.
+                raise Internal(f"run {run_id}: a page of its recovery was not found")
+            whole["pending"].extend(page["pending"])
         return whole
 
     def resume_point(self, run_id: str, *, full: bool, texts: bool = False) -> Steps[Object | None]:

@@ -104,13 +104,15 @@ class ConnectionOperations:
         *,
         status: str | None = None,
         stuck: bool = False,
+        in_doubt: bool = False,
         newest: bool = False,
         since: str | None = None,
     ) -> Any:
         """The runs, by id: `run_id`, `status`, `updated_at`, `epoch`, …
 
-        `status` is `open` or how the run ended; `stuck` lists runs with an effect that must be decided; `newest` lists by the
-        time of the last record, and `since` (RFC 3339) only runs with a record since then."""
+        `status` is `open` or how the run ended; `stuck` lists runs with an effect that must be decided; `in_doubt` lists
+        open runs of a lost home, until an operator accepts them (`runlog home accept RUN`); `newest` lists by the time of the last
+        record, and `since` (RFC 3339) only runs with a record since then."""
 
     def undecided(self, run_id: str | None = None) -> Any:
         """The effects of all runs, or of one, that may have happened and must be decided, with arguments and evidence.

@@ -128,10 +128,18 @@ class Runlog(ConnectionOperations):
         *,
         status: str | None = None,
         stuck: bool = False,
+        in_doubt: bool = False,
         newest: bool = False,
         since: str | None = None,
     ) -> Generator[Object]:
-        terms = {"prefix": prefix, "status": status, "stuck": stuck, "newest": newest, "since": since}
+        terms = {
+            "prefix": prefix,
+            "status": status,
+            "stuck": stuck,
+            "in_doubt": in_doubt,
+            "newest": newest,
+            "since": since,
+        }
         cursor: str | None = None
         while True:
             page, cursor = self._driver.drive(runs_page(self._api, cursor, terms))

@@ -13,7 +13,7 @@ use runlog_log::{
     kafka::{KafkaConfig, KafkaLog},
 };
 use runlog_schemas::{
-    answer::{ErrorKind, Journal, JournalHome, LogRole, Position},
+    answer::{ErrorKind, Feature, Journal, LogRole, Position},
     codec::{self, Framing, RECORD_BYTES_MAX},
     datum::hex,
     headers,
@@ -32,8 +32,8 @@ pub(crate) struct Kafka {
     schemas: Vec<String>,
     /// The schema registry's ids of the schema versions, by fingerprint.
     schema_ids: BTreeMap<String, u32>,
-    /// The log that positions name: the journal's home.
-    home: Option<LogId>,
+    /// The log that positions name, if the server knows logs. The journal can get its home later.
+    tag: Option<LogId>,
     /// Answers the queries.
     pub(super) http: Http,
     deadline: Duration,
@@ -139,9 +139,9 @@ impl Kafka {
             None => opened(settings(brokers, journal.topic.clone(), config)?, journal.partitions).await?,
         };
         check_log(server, (brokers, &journal.topic), &journal, log.id())?;
-        let Journal { partitions, schemas, schema_ids, home, .. } = journal;
-        let home = home.map(|JournalHome { log, .. }| log);
-        Ok(Self { log, partitions, schemas, schema_ids, home, http, deadline: config.deadline })
+        let Journal { partitions, schemas, schema_ids, .. } = journal;
+        let tag = log.id().filter(|_| http.has(Feature::Logs)).cloned();
+        Ok(Self { log, partitions, schemas, schema_ids, tag, http, deadline: config.deadline })
     }
 
     /// Encodes a record for the log, in the framing of the journal.
@@ -163,7 +163,7 @@ impl Kafka {
         let partition = partition_of(run_of(first)?, self.partitions);
         let ack = tokio::time::timeout(self.deadline, self.log.append(partition, entries)).await;
         let offsets = ack.map_err(|_| unacknowledged(first, self.deadline))?.map_err(|error| log_failed(&error))?;
-        let (topic, log) = (self.log.topic(), &self.home);
+        let (topic, log) = (self.log.topic(), &self.tag);
         let at = |offset| Position { topic: topic.to_owned(), partition, offset, index: 0, log: log.clone() };
         Ok(offsets.into_iter().map(|offset| Appended::with_position(at(offset))).collect())
     }

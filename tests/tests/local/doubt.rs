@@ -9,13 +9,15 @@ use runlog_log::{
 use runlog_producer::{Action, Config, Error, Journal, LoopState, Run, Runlog, SideEffect};
 use runlog_projector::{
     Projector,
-    index::home::{Accept, Carried, Home, header},
+    index::home::{Accept, Carried, Home, Role, header},
 };
 use runlog_schemas::{
     answer::{ErrorKind, Position},
-    id::RunId,
+    id::{RecordId, RunId},
+    payload::{Genesis, Payload},
+    record::JournalRecord,
 };
-use runlog_tests::served::Served;
+use runlog_tests::{agent::entry, served::Served};
 use serde_json::json;
 use std::{
     sync::{
@@ -44,6 +46,16 @@ impl Site {
     async fn start() -> anyhow::Result<Self> {
         let id = LogId::memory("new");
         let log = MemoryLog::with(MemoryOptions { partitions: 1, id, ..MemoryOptions::default() });
+        Ok(Self { served: Served::over(Arc::new(log.clone())).await?, log })
+    }
+
+    /// A journal of an older version, which has no home.
+    async fn without_home() -> anyhow::Result<Self> {
+        let id = LogId::memory("new");
+        let log = MemoryLog::with(MemoryOptions { partitions: 1, id, ..MemoryOptions::default() });
+        let genesis = Payload::Genesis(Genesis { journal_id: "old".into(), partitions: 1 });
+        let genesis = JournalRecord::of_partition(RecordId::new("genesis".to_owned())?, "test", genesis);
+        log.append(PartitionId::ZERO, vec![entry(&genesis)]).await?;
         Ok(Self { served: Served::over(Arc::new(log.clone())).await?, log })
     }
 
@@ -217,4 +229,26 @@ async fn an_agent_of_a_server_continues_a_run_after_an_accept_only() -> anyhow::
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_appends_to_the_log_itself_continues_a_run_after_an_accept_only() -> anyhow::Result<()> {
     continues_after_an_accept_only(Through::Log).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_producer_that_connected_before_its_server_knew_a_home_writes_after_a_takeover() -> anyhow::Result<()> {
+    let site = Site::without_home().await?;
+    let projector = &site.served.projector;
+    let connected = [site.connect(Through::Server).await?, site.connect(Through::Log).await?];
+    ensure!(projector.home().role() == Role::Unknown);
+    let lost = LogId::memory("lost").context("an id")?;
+    let home = Home { epoch: 1, log: lost, from: None, who: "ann".into(), why: "agents write here".into() };
+    let accept = Accept { epoch: 2, run: None, who: "ann".into(), why: "checked".into() };
+    for carried in [Carried::Home(home), takeover()?, Carried::Accept(accept)] {
+        carry(&site.log, projector, carried).await?;
+    }
+    ensure!(projector.home().role() == Role::Home);
+    for (runlog, name) in connected.iter().zip(["by-server", "by-log"]) {
+        let effects = AtomicU32::new(0);
+        let run = runlog.open(name).await.with_context(|| name.to_owned())?;
+        call(&run, "pay", &effects).await.with_context(|| name.to_owned())?;
+        ensure!(effects.load(Ordering::Relaxed) == 1);
+    }
+    Ok(())
 }

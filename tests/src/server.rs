@@ -173,6 +173,12 @@ impl Server {
         Ok((code, started.elapsed()))
     }
 
+    /// Waits until it ends by itself; returns the exit code and its stderr.
+    pub fn await_end(mut self) -> anyhow::Result<(Option<i32>, String)> {
+        let code = command::wait_for_exit(&mut self.child, END_WAIT)?;
+        Ok((code, self.stderr()))
+    }
+
     /// Sends SIGHUP: the server reads its certificates and tokens again.
     pub fn hang_up(&self) -> anyhow::Result<()> {
         self.signal("HUP")

@@ -14,7 +14,14 @@ use runlog_tests::{
     server::{Launch, Server},
 };
 use serde_json::{Value, json};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 use tempfile::{TempDir, tempdir};
+
+/// How long a takeover may take.
+const TAKEOVER_WAIT: Duration = Duration::from_secs(60);
 
 /// The topic of a journal of version 696bf14, which has no home.
 fn old_journal(timestamps: &str) -> anyhow::Result<KafkaConfig> {
@@ -112,4 +119,38 @@ fn a_mirror_that_was_made_the_home_is_read_only_when_the_true_home_is_copied_and
     ensure!(role(&again)? == "contested" && claim(&again)? == (503, json!("mirror")), "a restarted server knows it");
     ensure!(role(&home)? == "home" && claim(&home)?.0 == 200, "the home never sees the mistake");
     Ok(())
+}
+
+#[test]
+fn a_server_that_read_its_mirror_uncommitted_ends_with_4_after_a_takeover_and_its_restart_is_the_home()
+-> anyhow::Result<()> {
+    let config = old_journal("LogAppendTime")?;
+    // The uncommitted reader applies the records of the aborted transaction, too.
+    let mut topic = Mirror::start(&config, Style { aborted_first: true, ..Style::EXACTLY_ONCE })?;
+    let ((_home_folder, home), (folder, server)) = (serve(&config)?, serve(&topic.config)?);
+    ensure!(role(&server)? == "unknown");
+    let home_id = log_id(&config)?;
+    home.runlog().json(&init(&home_id, &[]))?.exits(0)?;
+    topic.copy()?;
+    await_ready(&server)?;
+    ensure!(role(&server)? == "mirror", "it reads a mirror, and appends nothing");
+
+    let (other_folder, other) = serve(&topic.config)?;
+    ensure!(role(&other)? == "mirror");
+    other.terminate()?;
+    let taking = ["--take-home", &home_id, "--who", "jo", "--why", "region A burned down"];
+    let launch = taking.iter().fold(Launch::kafka(other_folder.path(), &topic.config), |of, word| of.with(word));
+    let other = launch.start()?;
+    let started = Instant::now();
+    while role(&other)? != "home" {
+        ensure!(started.elapsed() < TAKEOVER_WAIT, "it is not the home:\n{}", other.stderr());
+        thread::sleep(Duration::from_millis(50));
+    }
+    // A supervisor would start it again.
+    let (code, stderr) = server.await_end()?;
+    ensure!(code == Some(4), "{code:?}: {stderr}");
+    let server = Launch::kafka(folder.path(), &topic.config).start()?;
+    await_ready(&server)?;
+    ensure!(role(&server)? == "home" && role(&other)? == "home");
+    server.runlog().verified()
 }

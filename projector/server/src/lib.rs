@@ -78,6 +78,6 @@ mod watched_file;
 mod whoami;
 
 pub use listeners::serve;
-pub use mount::router;
+pub use mount::{router, router_with};
 pub use options::Options;
 pub use routes::operations;

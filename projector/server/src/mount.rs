@@ -22,8 +22,8 @@ pub fn router(projector: Arc<Projector>) -> Router {
     router_with(projector, Options::default())
 }
 
-/// Makes the routes like [`router`], with options.
-pub(super) fn router_with(projector: Arc<Projector>, options: Options) -> Router {
+/// Makes the routes like [`router`], with options. Files that the options name are not read again.
+pub fn router_with(projector: Arc<Projector>, options: Options) -> Router {
     all(App::new(projector, options, Shutdown::new(Duration::ZERO).1))
 }
 

@@ -36,6 +36,7 @@ use std::{
 mod decisions;
 mod effects;
 mod excuses;
+mod intrusions;
 mod permissions;
 mod questions;
 mod skips;
@@ -373,6 +374,9 @@ impl Ledger {
         if let Some(run) = run {
             if applied && !record.body.record_kind.unclaimed() {
                 self.written.insert(run, (record.place.writer_epoch.get(), ambient::elapsed_millis()));
+            }
+            if applied {
+                self.check_intrusion(at, record);
             }
             self.took_place(run, at, record, applied);
             self.note(at, record, (applied, is_evidence));

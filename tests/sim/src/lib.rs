@@ -46,6 +46,9 @@
 //!   override evidence that the effect failed. They skip the record at which a partition stopped, and evidence. In some
 //!   runs they skip a record that was applied: an attempt, a decision, a request, a claim, a result, a checkpoint, or a
 //!   record shortly before it. The processes of the run may be alive.
+//! * In some seeds servers accept tokens: handles and clients have the scopes of agents, operators may also decide and skip. In most of
+//!   these seeds an intruder with the scopes of an agent claims runs, with a guessed secret or without one. It decides that calls of other
+//!   processes were not started, records results of these calls, and tries what only operators may do (`intruder`).
 //! * A reader who asks for recoveries, heads, lookups, outcomes and pending effects at `latest`.
 //! * In some seeds a mirror: a copier copies the log to another log, late and with other offsets, and pauses. For a while some
 //!   requests of all clients go to the mirror's server, also before the mirror has a record. In half of these seeds the copier
@@ -70,6 +73,8 @@
 //!   decision (`ledger::skips`).
 //! * A decision is applied only to the state that its author saw. Without force it is not applied while the process
 //!   that started the effect is active (`ledger::decisions`).
+//! * A record of an intruder clears no call and, in the schema version in which the judge knows handles, ends none
+//!   (`ledger::intrusions`). What only operators may do is refused.
 //! * `ledger::excuses` lists all exceptions, with the reasons. The test prints how often each was used.
 //! * What is acknowledged is in the log, and applied. If it is refused, then because another process had claimed
 //!   the run before, or because an operator decided about the call.
@@ -104,12 +109,14 @@
 //! * A process whose link to the log has failed for good, and the order in which brokers would deny its late
 //!   appends.
 //!
-//! Reading order: [`plan`] and `plan::stories`, `world`, `life` and `scribe`, `letter`, `operator` and `reader`, `network`,
-//! `server` and `link`, then `ledger`, which contains the requirements.
+//! Reading order: [`plan`] and `plan::stories`, `world`, `life` and `scribe`, `letter`, `operator` and `reader`, `intruder`,
+//! `grants`, `network`, `server` and `link`, then `ledger`, which contains the requirements.
 
 mod ambient;
 mod dice;
+mod grants;
 mod guard;
+mod intruder;
 mod ledger;
 mod letter;
 mod life;
@@ -132,7 +139,7 @@ pub mod world;
 pub use stage::Counts;
 
 /// The faults, by their names in the counts. Every hundred seeds contain each of them.
-pub const FAULTS: [&str; 56] = [
+pub const FAULTS: [&str; 58] = [
     "a record of an unknown schema",
     "acknowledgement lost",
     "acknowledgement never came",
@@ -157,6 +164,7 @@ pub const FAULTS: [&str; 56] = [
     "copier of a mirror pauses",
     "copy of a request",
     "decision at an older revision",
+    "decision of an intruder",
     "decision that names other evidence, or none",
     "decision without a revision",
     "decision without force",
@@ -176,6 +184,7 @@ pub const FAULTS: [&str; 56] = [
     "request to a server that is down",
     "request: no connection",
     "requests to any server",
+    "result of an intruder",
     "run claimed by two clients",
     "run claimed while its process was paused",
     "server sees an end before its position",

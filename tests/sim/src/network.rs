@@ -1,7 +1,10 @@
 //! The network between clients and servers: one address, several servers, requests that are late or lost.
 
-use crate::{dice::Dice, plan::RequestFault, server::Server, stage::Stage};
-use axum::{body::Body, http::Request};
+use crate::{dice::Dice, grants::Sender, plan::RequestFault, server::Server, stage::Stage};
+use axum::{
+    body::Body,
+    http::{Request, header},
+};
 use runlog_producer::{HttpSender, NoResponse, Tls};
 use serde_json::{Value, json};
 use std::{
@@ -94,7 +97,7 @@ impl Network {
         refusal.body(problem.to_string().into_bytes()).ok()
     }
 
-    /// What sends a client's requests.
+    /// Sends the requests of a handle.
     pub(crate) fn sender(self: &Arc<Self>) -> HttpSender {
         let network = self.clone();
         static CLIENT: LazyLock<reqwest::Client> = LazyLock::new(|| {
@@ -106,7 +109,7 @@ impl Network {
                 let (method, url) = (request.method().clone(), request.url().clone());
                 let path = url.query().map_or(url.path().to_owned(), |query| format!("{}?{query}", url.path()));
                 let body = request.body().and_then(reqwest::Body::as_bytes).unwrap_or_default().to_vec();
-                let answer = network.send(method.as_str(), &path, body).await?;
+                let answer = network.send(Sender::Agent, method.as_str(), &path, body).await?;
                 Ok(answer.into())
             })
         })
@@ -128,23 +131,30 @@ impl Network {
     }
 
     /// Asks as a client without a handle: the status and the answer, or `None`.
-    pub(crate) async fn ask(&self, method: &str, path: &str, body: &Value) -> Option<(u16, Value)> {
+    pub(crate) async fn ask(&self, sender: Sender, method: &str, path: &str, body: &Value) -> Option<(u16, Value)> {
         let start = Instant::now();
-        let answer = self.ask_paused(method, path, body).await?;
+        let answer = self.ask_paused(sender, method, path, body).await?;
         self.check_in_time(path, start.elapsed());
         Some(answer)
     }
 
     /// The same for a process that pauses, so that its answers may be late.
-    pub(crate) async fn ask_paused(&self, method: &str, path: &str, body: &Value) -> Option<(u16, Value)> {
+    pub(crate) async fn ask_paused(
+        &self,
+        sender: Sender,
+        method: &str,
+        path: &str,
+        body: &Value,
+    ) -> Option<(u16, Value)> {
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        let answer = timeout(PATIENCE, self.send(method, path, body)).await.ok()?.ok()?;
+        let answer = timeout(PATIENCE, self.send(sender, method, path, body)).await.ok()?.ok()?;
         Some((answer.status().as_u16(), serde_json::from_slice(answer.body()).ok()?))
     }
 
     /// Sends a request to the address and waits for the answer.
     pub(crate) async fn send(
         &self,
+        sender: Sender,
         method: &str,
         path: &str,
         body: Vec<u8>,
@@ -185,7 +195,11 @@ impl Network {
             sleep(back).await;
             return Ok(refusal);
         }
-        let request = Request::builder().method(method).uri(path).body(Body::from(body));
+        let mut request = Request::builder().method(method).uri(path);
+        if self.stage.plan.has_tokens() {
+            request = request.header(header::AUTHORIZATION, sender.authorization());
+        }
+        let request = request.body(Body::from(body));
         let request = request.map_err(|error| no_response(false, &error.to_string()))?;
         if mirror.is_some() {
             self.stage.count("request to a mirror");

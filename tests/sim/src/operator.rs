@@ -3,6 +3,8 @@
 
 use crate::{
     dice::Dice,
+    grants::Sender,
+    intruder,
     ledger::{Decided, Phoned, Question, failure, run_id},
     network::Network,
     plan::{Kind, LETTER, RUNS},
@@ -87,7 +89,7 @@ impl Operator {
         let stopped = self.stage.ledger().stopped();
         for (partition, offset) in stopped {
             let body = json!({ "partition": partition, "offset": offset, "who": format!("operator {}", self.id), "why": "asked" });
-            let answer = self.network.ask("POST", "/v1/skips?deadline_ms=5000", &body).await;
+            let answer = self.network.ask(Sender::Operator, "POST", "/v1/skips?deadline_ms=5000", &body).await;
             self.stage.count("skip of what stopped a partition");
             self.stage.tell(|| format!("operator {} skips {partition}:{offset}: {answer:?}", self.id));
         }
@@ -97,7 +99,7 @@ impl Operator {
     async fn skip_evidence(&self, request: &str) {
         let Some((partition, offset)) = self.stage.ledger().evidence_of(request) else { return };
         let body = json!({ "partition": partition.get(), "offset": offset.get(), "who": format!("operator {}", self.id), "why": "asked" });
-        let answer = self.network.ask("POST", "/v1/skips?force=true&deadline_ms=5000", &body).await;
+        let answer = self.network.ask(Sender::Operator, "POST", "/v1/skips?force=true&deadline_ms=5000", &body).await;
         self.stage.count("skip of evidence");
         self.stage
             .tell(|| format!("operator {} skips evidence of {request} at {partition}:{offset}: {answer:?}", self.id));
@@ -122,7 +124,7 @@ impl Operator {
         };
         let has_process = self.stage.ledger().has_process(run);
         let body = json!({ "partition": partition.get(), "offset": offset.get(), "who": format!("operator {}", self.id), "why": "asked" });
-        let answer = self.network.ask("POST", "/v1/skips?force=true&deadline_ms=5000", &body).await;
+        let answer = self.network.ask(Sender::Operator, "POST", "/v1/skips?force=true&deadline_ms=5000", &body).await;
         self.stage.count(if has_process {
             "skip of an applied record, of a run with a process"
         } else {
@@ -137,7 +139,7 @@ impl Operator {
         let id = run_id(run);
         let question = self.stage.ledger().asks(Question::Recovery(id.clone()));
         let path = format!("/v1/runs/{id}/recovery?full=true&content=false&limit=1000&deadline_ms=5000");
-        let answer = self.network.ask("GET", &path, &Value::Null).await;
+        let answer = self.network.ask(Sender::Operator, "GET", &path, &Value::Null).await;
         let seen = self.ends();
         let recovery = answer.filter(|(status, _)| *status == 200).map(|(_, recovery)| recovery);
         self.stage.ledger().settle(question, recovery.as_ref());
@@ -179,6 +181,10 @@ impl Operator {
             let happened = all.iter().rev().find(|one| one["status"] == "completed");
             happened.or(all.last())
         });
+        // An operator who knows the effect does not believe an intruder, and names the evidence that they override.
+        let is_false = |one: &&Value| one["record_id"].as_str().is_some_and(intruder::is_by);
+        let against = evidence.filter(is_false).filter(|one| one["status"] == "completed");
+        let evidence = evidence.filter(|one| !is_false(one));
         // A failure that was refused can be overridden: the effect did not happen.
         let overridden = evidence.is_some_and(|one| one["status"] != "completed") && *overrides && !happened;
         let evidence = evidence.filter(|_| !overridden).and_then(|one| one["record_id"].as_str());
@@ -223,10 +229,15 @@ impl Operator {
                 body["result"] =
                     result.as_deref().map_or(json!(null), |text| serde_json::from_str(text).unwrap_or_default());
             }
-            (None, false) => body["decision"] = json!("not_done"),
+            (None, false) => {
+                body["decision"] = json!("not_done");
+                if let Some(against) = against {
+                    body["evidence"] = against["record_id"].clone();
+                }
+            }
         }
         let path = format!("/v1/runs/{}/effects/{request}/resolution?deadline_ms=5000", run_id(run));
-        let answer = self.network.ask("POST", &path, &body).await;
+        let answer = self.network.ask(Sender::Operator, "POST", &path, &body).await;
         self.stage.count(choice.name(body["decision"].as_str()));
         if !forced {
             self.stage.count("decision without force");

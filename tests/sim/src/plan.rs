@@ -6,6 +6,7 @@ use std::fmt;
 mod draw;
 mod letter;
 mod stories;
+mod tokens;
 
 /// Runs of a seed.
 pub const RUNS: u32 = 2;
@@ -107,6 +108,24 @@ pub enum Event {
     /// So many milliseconds after the nth record of a kind was applied in a run, an operator skips the applied record `back` places
     /// before it in the run: 0 is the record itself.
     SkipApplied { run: u32, kind: Kind, nth: usize, back: usize, after: u64 },
+    /// Servers accept tokens: agents may append, and operators may decide and skip.
+    Tokens,
+    /// A process with the token of an agent acts on a call that another process started, once the run has a pending one. If it claims the
+    /// run, it may show a secret that it has guessed.
+    Intrusion { run: u32, at: u64, deed: Deed, shows: bool },
+}
+
+/// The deed of an intruder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deed {
+    /// Claims the run and decides by its own knowledge that the call was not started.
+    Clear,
+    /// Claims the run and records a result of the call.
+    End { fails: bool, in_batch: bool },
+    /// Decides as an operator does.
+    Resolve,
+    /// Skips the record that stopped a partition, or the newest record.
+    Skip,
 }
 
 /// The kind of a record that an operator skips although it was applied.
@@ -272,6 +291,16 @@ impl Plan {
     /// The schema version up to which servers write: every second seed has one in which the judge checks attempts.
     pub fn write_schema(&self) -> u16 {
         if self.seed.is_multiple_of(2) { WRITTEN_BY_DEFAULT } else { BASIS_SINCE }
+    }
+
+    /// Whether the judge knows the handle that started a call.
+    pub fn checks_handles(&self) -> bool {
+        self.write_schema() >= BASIS_SINCE
+    }
+
+    /// Whether servers accept tokens only.
+    pub fn has_tokens(&self) -> bool {
+        self.events.contains(&Event::Tokens)
     }
 
     /// How many appends a server admits at the same time.

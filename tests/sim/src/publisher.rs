@@ -1,6 +1,6 @@
 //! A client without a handle: it posts records of an unclaimed run, and lets the server number them.
 
-use crate::{dice::Dice, network::Network, stage::Stage};
+use crate::{dice::Dice, grants::Sender, network::Network, stage::Stage};
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{sleep, timeout};
@@ -43,7 +43,8 @@ impl Publisher {
             let path = "/v1/runs/published/records?deadline_ms=5000";
             // Impatient clients go away in the middle.
             let patience = Duration::from_millis(if dice.percent(15) { dice.between(10, 400) } else { 20_000 });
-            let sent = timeout(patience, self.network.send("POST", path, body.clone().into_bytes())).await;
+            let sent =
+                timeout(patience, self.network.send(Sender::Agent, "POST", path, body.clone().into_bytes())).await;
             if let Ok(Ok(answer)) = sent {
                 let (status, body) = (answer.status().as_u16(), answer.body());
                 let answer: Value = serde_json::from_slice(body).unwrap_or_default();

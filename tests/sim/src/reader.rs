@@ -3,6 +3,7 @@
 
 use crate::{
     dice::Dice,
+    grants::Sender,
     ledger::{Question, run_id},
     network::Network,
     plan::LETTER,
@@ -27,7 +28,7 @@ impl Reader {
             let run = u32::try_from(dice.between(0, u64::from(LETTER))).unwrap_or_default();
             let Some((question, path)) = self.question(&run_id(run), &mut dice) else { continue };
             let number = self.stage.ledger().asks(question);
-            let answer = self.network.ask("GET", &path, &Value::Null).await;
+            let answer = self.network.ask(Sender::Operator, "GET", &path, &Value::Null).await;
             let result = match answer {
                 Some((200, answer)) => Some(answer),
                 Some((404, answer)) if answer["kind"] == "not_found" => Some(Value::Null),

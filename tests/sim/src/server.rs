@@ -1,8 +1,19 @@
 //! A server: a projector over its folder and its routes, which can be killed and started again.
 
-use crate::{ambient, dice::Dice, link::Link, mirror, stage::Stage};
+use crate::{
+    ambient,
+    dice::Dice,
+    grants::{self, Sender},
+    link::Link,
+    mirror,
+    stage::Stage,
+};
 use anyhow::Context;
-use axum::{Router, body::Body, http::Request};
+use axum::{
+    Router,
+    body::Body,
+    http::{HeaderValue, Request, header},
+};
 use runlog_projector::{
     Config, Projector,
     index::{
@@ -108,7 +119,11 @@ impl Server {
         };
         let projector = Projector::start(config, self.link.clone()).await;
         let projector = Arc::new(projector.with_context(|| format!("server {} does not start", self.id))?);
-        let router = runlog_server::router(projector.clone());
+        let router = if self.stage.plan.has_tokens() {
+            runlog_server::router_with(projector.clone(), grants::options()?)
+        } else {
+            runlog_server::router(projector.clone())
+        };
         *locked(&self.running) = Some(Running { projector, router });
         let reads = tokio::spawn(self.clone().read());
         locked(&self.tasks).push(reads);
@@ -157,8 +172,14 @@ impl Server {
         anyhow::bail!("server {} is still used after it was killed", self.id)
     }
 
-    /// Answers a request in a task of the server, which the returned value can abort. `None` if it is down.
-    pub(crate) fn answer(&self, request: Request<Body>) -> Option<Answering> {
+    /// Answers a request in a task of the server, which the returned value can abort. `None` if it is down. A request without a
+    /// sender is the harness's.
+    pub(crate) fn answer(&self, mut request: Request<Body>) -> Option<Answering> {
+        if self.stage.plan.has_tokens()
+            && let Ok(harness) = HeaderValue::try_from(Sender::Harness.authorization())
+        {
+            request.headers_mut().entry(header::AUTHORIZATION).or_insert(harness);
+        }
         let router = locked(&self.running).as_ref().map(|running| running.router.clone())?;
         let (send, answer) = oneshot::channel();
         let task = tokio::spawn(async move {

@@ -3,6 +3,8 @@
 use crate::{
     ambient,
     dice::Dice,
+    grants::Sender,
+    intruder::Intruder,
     ledger::{differs, run_id},
     letter::Letter,
     life::Process,
@@ -277,7 +279,8 @@ async fn run_life(life: Life, stage: Arc<Stage>, network: Arc<Network>) {
 /// Claims a run without a handle.
 pub(crate) async fn claim(run: u32, stage: &Stage, network: &Network) {
     let path = format!("/v1/runs/{}/claims?deadline_ms=5000", run_id(run));
-    let Ok(answer) = network.send("POST", &path, json!({ "claimed_by": "client" }).to_string().into_bytes()).await
+    let Ok(answer) =
+        network.send(Sender::Agent, "POST", &path, json!({ "claimed_by": "client" }).to_string().into_bytes()).await
     else {
         return;
     };
@@ -360,6 +363,11 @@ async fn weather(
         Event::SkipApplied { run, kind, nth, back, after } => {
             let operator = Operator { id: OPERATORS, stage: stage.clone(), network: network.clone() };
             operator.skip_applied(run, (kind, nth, back), after).await;
+        }
+        Event::Intrusion { run, at, deed, shows } => {
+            wait(at).await;
+            let intruder = Intruder { stage: stage.clone(), network: network.clone() };
+            intruder.act(run, deed, shows).await;
         }
         Event::Truncated { partition, at } => {
             wait(at).await;

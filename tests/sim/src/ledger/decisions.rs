@@ -48,7 +48,9 @@ impl Ledger {
 
     /// The operator's decision that a record contains.
     pub(super) fn decision(&self, resolution: &EffectResolution) -> Option<&Decided> {
-        let number = resolution.who.strip_prefix("operator-")?.parse::<usize>().ok()?;
+        // With tokens, the server adds the principal.
+        let who = resolution.who.strip_prefix("operator (").and_then(|who| who.strip_suffix(')'));
+        let number = who.unwrap_or(&resolution.who).strip_prefix("operator-")?.parse::<usize>().ok()?;
         self.decisions.get(number)
     }
 

@@ -278,6 +278,11 @@ impl Ledger {
         self.histories.get(request).is_none_or(|history| !history.permitted.contains_key(&1))
     }
 
+    /// Whether a further start of a call is permitted, or no record of the call is known.
+    pub(super) fn is_cleared(&self, request: &str) -> bool {
+        self.histories.get(request).is_none_or(|history| history.is_cleared().is_ok())
+    }
+
     /// The offset of a call's request.
     pub(super) fn requested_at(&self, request: &str) -> Option<Offset> {
         Some(self.histories.get(request)?.known.first()?.at.1)

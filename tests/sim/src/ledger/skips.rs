@@ -89,7 +89,7 @@ impl Ledger {
     pub(super) fn makes_evidence(&self, run: Option<u32>, reason: Option<&str>) -> bool {
         let has_skip = run.is_some_and(|run| self.has_skip(run));
         let of_skip = |reason: &str| has_skip && !matches!(reason, "batch" | "wrong_partition");
-        reason.is_some_and(|reason| matches!(reason, "fenced" | "ended") || of_skip(reason))
+        reason.is_some_and(|reason| matches!(reason, "fenced" | "ended" | "not_started_here") || of_skip(reason))
     }
 
     /// Whether a record of a run was skipped.

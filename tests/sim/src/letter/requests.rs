@@ -1,7 +1,7 @@
 //! Requests: sent again until there is an answer that says what happened, and sometimes delivered twice.
 
 use super::{Gone, Letter, TRIES_MAX, Writer, locked};
-use crate::{ledger::run_id, plan::LETTER};
+use crate::{grants::Sender, ledger::run_id, plan::LETTER};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::sleep;
@@ -17,7 +17,7 @@ impl Letter {
         while tries < TRIES_MAX {
             tries += u32::from(self.stage.is_healed());
             self.copy_later(method, &path, body);
-            let answer = self.network.ask_paused(method, &path, body).await;
+            let answer = self.network.ask_paused(Sender::Agent, method, &path, body).await;
             let unknown = ["stale", "unavailable", "partition_stopped", "internal", "overloaded"];
             match answer {
                 Some((200, answer)) => return Ok((200, answer)),
@@ -48,7 +48,7 @@ impl Letter {
         let (network, path, body) = (self.network.clone(), path.to_owned(), body.clone());
         tokio::spawn(async move {
             sleep(after).await;
-            drop(network.ask(method, &path, &body).await);
+            drop(network.ask(Sender::Agent, method, &path, &body).await);
         });
     }
 

@@ -2,7 +2,7 @@
 
 use super::{
     AGAIN, Ends, Event, FAULTS_END, Fate, LINK_OF_LIFE, Life, OPEN, Plan, REOPEN, RUNS, RequestFault, SERVERS, Start,
-    Step, Via, What, letter, stories,
+    Step, Via, What, letter, stories, tokens,
 };
 use crate::dice::Dice;
 
@@ -75,6 +75,7 @@ impl Plan {
         }
         stories::draw(seed, &mut events);
         letter::draw(seed, &mut events);
+        tokens::draw(seed, &mut events);
         Self { seed, events }
     }
 }

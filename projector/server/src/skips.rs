@@ -82,6 +82,7 @@ struct SeenPlan {
     #[serde(default)]
     run_id: Option<RunId>,
     #[serde(default)]
+    #[schemars(with = "Option<OrEmpty<RecordId>>")]
     record_id: OrEmpty<RecordId>,
     #[serde(default)]
     displaced: Option<u64>,

@@ -31,9 +31,9 @@ use runlog_projector::{
     },
 };
 use runlog_schemas::{
-    answer::{ErrorKind, OrOther, Position, SkipPlan, SkipTarget},
+    answer::{ErrorKind, OrOther, SkipPlan, SkipTarget},
     codec::{self, Unreadable},
-    id::{Offset, OrEmpty, PartitionId, RecordId, RunId},
+    id::{LogId, Offset, OrEmpty, PartitionId, RecordId, RunId},
     payload::Skip,
     record::RecordKind,
 };
@@ -77,7 +77,7 @@ pub(super) struct SkipBody {
 /// The members of a dry run's answer that are compared with the skip. Others are ignored: a later version may add some.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct SeenPlan {
-    position: Position,
+    position: SeenPosition,
     target: SkipTarget,
     #[serde(default)]
     run_id: Option<RunId>,
@@ -86,6 +86,15 @@ struct SeenPlan {
     record_id: OrEmpty<RecordId>,
     #[serde(default)]
     displaced: Option<u64>,
+}
+
+/// The members of a position that name the record.
+#[derive(Debug, Deserialize, JsonSchema)]
+struct SeenPosition {
+    partition: PartitionId,
+    offset: Offset,
+    #[serde(default)]
+    log: Option<LogId>,
 }
 
 pub(super) async fn append(app: App, Query(query): Query<SkipQuery>, Text(body): Text) -> Result<Response, Refusal> {

@@ -143,17 +143,19 @@ fn readable(plan: &SkipPlan, partition: PartitionId, offset: Offset) -> Refusal 
 async fn check_seen(app: &App, seen: SeenPlan, plan: &SkipPlan, until: Instant) -> Result<(), Error> {
     let (position, at) = (&plan.position, &seen.position);
     let (partition, offset) = (position.partition, position.offset);
+    // A partition can stop at an unreadable record, or continue behind it, after the dry run.
+    let is_readable = plan.target == SkipTarget::Readable;
     let is_other_log = at.log.as_ref().zip(position.log.as_ref()).is_some_and(|(seen, own)| seen != own);
     let change = if (at.partition, at.offset) != (partition, offset) {
         format!("the plan is about {}:{}", at.partition, at.offset)
     } else if is_other_log {
         "the plan is about another log".to_owned()
-    } else if plan.target != seen.target {
+    } else if is_readable && seen.target != SkipTarget::Readable {
         format!("it was {}, and is {} now", seen.target, plan.target)
-    } else if (&seen.run_id, &seen.record_id) != (&plan.run_id, &plan.record_id) {
+    } else if is_readable && (&seen.run_id, &seen.record_id) != (&plan.run_id, &plan.record_id) {
         format!("it was record {}, and is record {} now", seen.record_id, plan.record_id)
     } else {
-        let Some(before) = seen.displaced else { return Ok(()) };
+        let Some(before) = seen.displaced.filter(|_| is_readable) else { return Ok(()) };
         app.projector.wait(partition, Consistency::Latest, until.saturating_duration_since(Instant::now())).await?;
         let counted = count_displaced(app, plan.clone(), partition, offset, until).await?;
         match counted.displaced {

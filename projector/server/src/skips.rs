@@ -143,7 +143,7 @@ fn readable(plan: &SkipPlan, partition: PartitionId, offset: Offset) -> Refusal 
 async fn check_seen(app: &App, seen: SeenPlan, plan: &SkipPlan, until: Instant) -> Result<(), Error> {
     let (position, at) = (&plan.position, &seen.position);
     let (partition, offset) = (position.partition, position.offset);
-    // A partition can stop at an unreadable record, or continue behind it, after the dry run.
+    // After the dry run a partition can stop at an unreadable record, or continue after it.
     let is_readable = plan.target == SkipTarget::Readable;
     let is_other_log = at.log.as_ref().zip(position.log.as_ref()).is_some_and(|(seen, own)| seen != own);
     let change = if (at.partition, at.offset) != (partition, offset) {

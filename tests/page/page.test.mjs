@@ -704,7 +704,7 @@ test('a skip of a readable record says what is lost, and a plan that changed is 
   const { position } = await writer.turn('user', 'to be voided');
   await writer.turn('assistant', 'a later record');
   const place = `${position.partition}:${position.offset}`;
-  const visit = await Visit.begin();
+  const visit = await Visit.begin({ expected: ['409'] });
   const page = await visit.open('/ui/partitions');
   let skips = 0;
   visit.context.on('request', (request) => { skips += /\/v1\/skips\?(force|$)/.test(request.url()); });

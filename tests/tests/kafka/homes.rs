@@ -2,7 +2,7 @@
 //! mirror only, or name offsets of the home.
 
 use super::{
-    mirrors::{await_ready, log_id},
+    mirrors::{await_copied, await_ready, log_id},
     upgrade::replay,
 };
 use anyhow::ensure;
@@ -74,7 +74,7 @@ fn a_journal_of_an_older_version_works_as_before_until_it_gets_its_home() -> any
     ensure!(role(&home)? == "home" && claim(&home)?.0 == 200);
 
     topic.copy()?;
-    await_ready(&mirror)?;
+    await_copied(&mirror, &topic.config)?;
     ensure!(
         role(&mirror)? == "mirror" && claim(&mirror)? == (503, json!("mirror")),
         "the mirror learns it while it runs"
@@ -109,7 +109,7 @@ fn a_mirror_that_was_made_the_home_is_read_only_when_the_true_home_is_copied_and
     ensure!(role(&mirror)? == "home", "the mistake");
     home.runlog().json(&init(&log_id(&config)?, &[]))?.exits(0)?;
     topic.copy()?;
-    await_ready(&mirror)?;
+    await_copied(&mirror, &topic.config)?;
     ensure!(role(&mirror)? == "contested" && claim(&mirror)? == (503, json!("mirror")));
     let refused = mirror.runlog().json(&init(&log_id(&topic.config)?, &["--force"]))?;
     ensure!(refused.code == Some(4), "{}", refused.stdout);
@@ -132,7 +132,7 @@ fn a_server_that_read_its_mirror_uncommitted_ends_with_4_after_a_takeover_and_it
     let home_id = log_id(&config)?;
     home.runlog().json(&init(&home_id, &[]))?.exits(0)?;
     topic.copy()?;
-    await_ready(&server)?;
+    await_copied(&server, &topic.config)?;
     ensure!(role(&server)? == "mirror", "it reads a mirror, and appends nothing");
 
     let (other_folder, other) = serve(&topic.config)?;

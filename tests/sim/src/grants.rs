@@ -1,6 +1,7 @@
 //! The credentials of a seed with tokens: agents may append, operators may decide, and an intruder may only append.
 
 use crate::ambient;
+use runlog_schemas::datum::hex;
 use runlog_server::{Options, access::AllowedHosts, auth::Authentication};
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -69,9 +70,4 @@ pub(crate) fn options() -> anyhow::Result<Options> {
     let mut options = Options::from(AllowedHosts::default());
     options.authentication = Some(Authentication::open(path, ambient::millis)?);
     Ok(options)
-}
-
-/// Hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,13 +1,7 @@
 //! An intruder: a process with the scopes of an agent. It acts on calls that other processes started.
 
-use crate::{
-    ambient,
-    grants::{self, Sender},
-    ledger::run_id,
-    network::Network,
-    plan::Deed,
-    stage::Stage,
-};
+use crate::{ambient, grants::Sender, ledger::run_id, network::Network, plan::Deed, stage::Stage};
+use runlog_schemas::datum::hex;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::{sync::Arc, time::Duration};
@@ -68,8 +62,8 @@ impl Intruder {
 
     async fn claim(&self, run: u32, shows: bool) -> Option<Claimed> {
         let mut body = json!({ "claimed_by": "intruder", "record_id": format!("{PREFIX}{}", ambient::id()) });
-        if self.stage.plan.checks_handles() {
-            let secret = |of: &str| grants::hex(&Sha256::digest(format!("{of} {}", ambient::id())));
+        if self.stage.plan.checks_starts() {
+            let secret = |of: &str| hex(&Sha256::digest(format!("{of} {}", ambient::id())));
             body["commitment"] = json!(secret("commitment"));
             if shows {
                 body["shown"] = json!(secret("secret"));

@@ -25,7 +25,6 @@ use runlog_schemas::{
     id::{Offset, PartitionId},
     payload::{Payload, RunClaim, ToolCallRequested},
     record::JournalRecord,
-    schema::BASIS_SINCE,
 };
 use serde_json::Value;
 use std::{
@@ -198,7 +197,7 @@ impl Ledger {
             unresolved: BTreeMap::new(),
             lives,
             calls: BTreeMap::new(),
-            checks_attempts: plan.write_schema() >= BASIS_SINCE,
+            checks_attempts: plan.checks_starts(),
             histories: BTreeMap::new(),
             sent: BTreeMap::new(),
             written: BTreeMap::new(),

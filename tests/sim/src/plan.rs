@@ -290,12 +290,12 @@ impl Plan {
 
     /// The schema version up to which servers write: every second seed has one in which the judge checks attempts.
     pub fn write_schema(&self) -> u16 {
-        if self.seed.is_multiple_of(2) { WRITTEN_BY_DEFAULT } else { BASIS_SINCE }
+        if checks_starts(self.seed) { BASIS_SINCE } else { WRITTEN_BY_DEFAULT }
     }
 
-    /// Whether the judge knows the handle that started a call.
-    pub fn checks_handles(&self) -> bool {
-        self.write_schema() >= BASIS_SINCE
+    /// Whether the judge checks attempts, and knows the handle that started a call.
+    pub fn checks_starts(&self) -> bool {
+        checks_starts(self.seed)
     }
 
     /// Whether servers accept tokens only.
@@ -333,4 +333,8 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self:?}")
     }
+}
+
+fn checks_starts(seed: u64) -> bool {
+    !seed.is_multiple_of(2)
 }

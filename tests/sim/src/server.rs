@@ -24,6 +24,7 @@ use runlog_projector::{
         store::Storage,
     },
 };
+use runlog_server::Options;
 use std::{
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -119,11 +120,8 @@ impl Server {
         };
         let projector = Projector::start(config, self.link.clone()).await;
         let projector = Arc::new(projector.with_context(|| format!("server {} does not start", self.id))?);
-        let router = if self.stage.plan.has_tokens() {
-            runlog_server::router_with(projector.clone(), grants::options()?)
-        } else {
-            runlog_server::router(projector.clone())
-        };
+        let options = if self.stage.plan.has_tokens() { grants::options()? } else { Options::default() };
+        let router = runlog_server::router_with(projector.clone(), options);
         *locked(&self.running) = Some(Running { projector, router });
         let reads = tokio::spawn(self.clone().read());
         locked(&self.tasks).push(reads);

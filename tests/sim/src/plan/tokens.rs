@@ -17,7 +17,7 @@ pub(super) fn draw(seed: u64, events: &mut Vec<Event>) {
         return;
     }
     // Handles are known from that version on. A call of a client without a commitment may be ended by each writer.
-    let knows_handles = !seed.is_multiple_of(2);
+    let knows_handles = super::checks_starts(seed);
     for _ in 0..dice.between(1, 4) {
         let at = dice.between(1_000, FAULTS_END - 5_000);
         let deed = match dice.between(0, 9) {

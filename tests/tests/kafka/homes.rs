@@ -3,6 +3,7 @@
 
 use super::{
     mirrors::{await_copied, await_ready, log_id},
+    take_home::{await_home, role, taking},
     upgrade::replay,
 };
 use anyhow::ensure;
@@ -14,14 +15,7 @@ use runlog_tests::{
     server::{Launch, Server},
 };
 use serde_json::{Value, json};
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
 use tempfile::{TempDir, tempdir};
-
-/// How long a takeover may take.
-const TAKEOVER_WAIT: Duration = Duration::from_secs(60);
 
 /// The topic of a journal of version 696bf14, which has no home.
 fn old_journal(timestamps: &str) -> anyhow::Result<KafkaConfig> {
@@ -36,10 +30,6 @@ fn serve(config: &KafkaConfig) -> anyhow::Result<(TempDir, Server)> {
     let server = Launch::kafka(folder.path(), config).start()?;
     await_ready(&server)?;
     Ok((folder, server))
-}
-
-fn role(server: &Server) -> anyhow::Result<Value> {
-    Ok(server.get("/v1/journal")?.1["role"].clone())
 }
 
 /// The status of a claim, and the reason of its refusal.
@@ -138,14 +128,8 @@ fn a_server_that_read_its_mirror_uncommitted_ends_with_4_after_a_takeover_and_it
     let (other_folder, other) = serve(&topic.config)?;
     ensure!(role(&other)? == "mirror");
     other.terminate()?;
-    let taking = ["--take-home", &home_id, "--who", "jo", "--why", "region A burned down"];
-    let launch = taking.iter().fold(Launch::kafka(other_folder.path(), &topic.config), |of, word| of.with(word));
-    let other = launch.start()?;
-    let started = Instant::now();
-    while role(&other)? != "home" {
-        ensure!(started.elapsed() < TAKEOVER_WAIT, "it is not the home:\n{}", other.stderr());
-        thread::sleep(Duration::from_millis(50));
-    }
+    let other = taking(Launch::kafka(other_folder.path(), &topic.config), &home_id).start()?;
+    await_home(&other)?;
     // A supervisor would start it again.
     let (code, stderr) = server.await_end()?;
     ensure!(code == Some(4), "{code:?}: {stderr}");

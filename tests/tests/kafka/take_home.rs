@@ -70,18 +70,18 @@ impl Site {
     }
 }
 
-fn taking(launch: Launch, from: &str) -> Launch {
+pub(super) fn taking(launch: Launch, from: &str) -> Launch {
     ["--take-home", from, "--who", "jo", "--why", "region A burned down"]
         .iter()
         .fold(launch, |launch, word| launch.with(word))
 }
 
-fn role(server: &Server) -> anyhow::Result<Value> {
+pub(super) fn role(server: &Server) -> anyhow::Result<Value> {
     Ok(server.get("/v1/journal")?.1["role"].clone())
 }
 
 /// Waits until the server's log is the home.
-fn await_home(server: &Server) -> anyhow::Result<()> {
+pub(super) fn await_home(server: &Server) -> anyhow::Result<()> {
     let started = Instant::now();
     while role(server)? != "home" {
         let (status, answer) = server.get("/v1/runs?consistency=eventual")?;

@@ -80,6 +80,13 @@ fn decide(server: &Server, call: &str, decision: &str) -> anyhow::Result<Value> 
     Ok(server.post(&format!("/v1/runs/r/effects/{call}/resolution"), &body)?.1)
 }
 
+fn skip(server: &Server, offset: u64) -> anyhow::Result<()> {
+    let skip = json!({ "partition": 0, "offset": offset, "who": "jo", "why": "a mistake" });
+    let (status, skipped) = server.post("/v1/skips?force=true", &skip)?;
+    ensure!(status == 200 && skipped["outcome"] == "applied", "{skipped}");
+    Ok(())
+}
+
 fn outcome(server: &Server, offset: u64) -> anyhow::Result<Value> {
     Ok(server.get(&format!("/v1/runs/r/outcome?position=0:{offset}"))?.1)
 }
@@ -152,9 +159,7 @@ fn a_skipped_request_is_a_call_that_may_have_happened() -> anyhow::Result<()> {
     let first = Writer::claim(&server)?;
     let request_at = first.applied(&server, "pay", &request("pay"))?;
     let (_, fingerprint) = server.get("/v1/runs/r/calls/pay")?;
-    let skip = json!({ "partition": 0, "offset": request_at, "who": "jo", "why": "a mistake" });
-    let (status, skipped) = server.post("/v1/skips?force=true", &skip)?;
-    ensure!(status == 200, "{skipped}");
+    skip(&server, request_at)?;
     let (status, found) = server.get("/v1/runs/r/calls/pay")?;
     ensure!(status == 200 && found["status"] == "pending", "{found}");
     ensure!(found["fingerprint"] == fingerprint["fingerprint"] && found["arguments"]["invoice"] == "pay", "{found}");
@@ -177,9 +182,7 @@ fn a_run_whose_first_claim_is_skipped_still_has_its_pending_effects() -> anyhow:
     let first = Writer::claim(&server)?;
     let request_at = first.applied(&server, "pay", &request("pay"))?;
     // The first record of the partition is its genesis.
-    let skip = json!({ "partition": 0, "offset": 1, "who": "jo", "why": "a mistake" });
-    let (status, skipped) = server.post("/v1/skips?force=true", &skip)?;
-    ensure!(status == 200, "{skipped}");
+    skip(&server, 1)?;
     ensure!(outcome(&server, request_at)?["reason"] == "fenced", "{}", outcome(&server, request_at)?);
     let (status, recovery) = server.get("/v1/runs/r/recovery?from_start=true")?;
     ensure!(status == 200 && recovery["epoch"] == 0 && recovery["position"]["offset"] == 0, "{status} {recovery}");
@@ -277,10 +280,7 @@ fn a_skip_of_evidence_permits_nothing_in_a_run_with_a_skip() -> anyhow::Result<(
     let writer = Writer::claim(&server)?;
     writer.applied(&server, "pay", &request("pay"))?;
     let victim = writer.applied(&server, "say", &turn("poison"))?;
-    let skip = |offset: &Value| {
-        server.post("/v1/skips?force=true", &json!({ "partition": 0, "offset": offset, "who": "jo", "why": "x" }))
-    };
-    ensure!(skip(&json!(victim))?.0 == 200);
+    skip(&server, victim)?;
     ensure!(decide(&server, "pay", "not_done")?["outcome"] == "applied");
     let seen = of_call(&pending(&server)?, "pay")?;
     ensure!(seen["class"] == "retry_safe", "{seen}");
@@ -296,8 +296,7 @@ fn a_skip_of_evidence_permits_nothing_in_a_run_with_a_skip() -> anyhow::Result<(
     let (_, stale) = server.post("/v1/runs/r/records?force=true", &decision)?;
     ensure!(stale["reason"] == "stale_decision", "{stale}");
 
-    let (status, skipped) = skip(&evidence["position"]["offset"])?;
-    ensure!(status == 200, "{skipped}");
+    skip(&server, evidence["position"]["offset"].as_u64().context("an offset")?)?;
     let stale_at = stale["position"]["offset"].as_u64().context("an offset")?;
     ensure!(outcome(&server, stale_at)?["reason"] == "stale_decision", "{}", outcome(&server, stale_at)?);
     let now = of_call(&pending(&server)?, "pay")?;
@@ -323,8 +322,7 @@ fn equal_calls_that_a_skip_displaced_answer_in_the_order_of_the_log() -> anyhow:
         first.applied(&server, call, &equal)?;
         first.applied(&server, &format!("{call}-ran"), &completed(call))?;
     }
-    let skip = json!({ "partition": 0, "offset": victim, "who": "jo", "why": "poison" });
-    ensure!(server.post("/v1/skips?force=true", &skip)?.0 == 200);
+    skip(&server, victim)?;
     let void = pending(&server)?;
     let listed = void.as_array().context("a list")?;
     ensure!(listed[0]["id"] == "z" && listed[0]["journal_seq"] == listed[1]["journal_seq"], "{void}");

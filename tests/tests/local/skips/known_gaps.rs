@@ -14,13 +14,6 @@ use std::{path::Path, sync::Arc};
 const FIRST: PartitionId = PartitionId::ZERO;
 const DEADLINE: Duration = Duration::from_secs(60);
 
-fn skip(server: &Server, offset: u64) -> anyhow::Result<()> {
-    let skip = json!({ "partition": 0, "offset": offset, "who": "jo", "why": "a mistake" });
-    let (status, skipped) = server.post("/v1/skips?force=true", &skip)?;
-    ensure!(status == 200 && skipped["outcome"] == "applied", "{skipped}");
-    Ok(())
-}
-
 fn lookup(server: &Server, invoice: &str) -> anyhow::Result<Value> {
     Ok(server.get(&format!("/v1/runs/r/lookup?tool=pay&args=%7B%22invoice%22%3A%22{invoice}%22%7D"))?.1)
 }

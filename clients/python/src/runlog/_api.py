@@ -43,6 +43,10 @@ _AFTER_PENDING = ("completed", "approvals", "wakes", "messages", "write_backs")
 """The lists of a recovery after `pending`, in the order of its pages."""
 
 
+def _missing_page(run_id: str) -> Internal:
+    return Internal(f"run {run_id}: a page of its recovery was not found")
+
+
 def segment(text: str) -> str:
     """A path segment, or a parameter's value."""
     return quote(text, safe="-._~")
@@ -290,7 +294,7 @@ class Api:
         while cursor:
             page: Object | None = yield from self.find(f"{path}&cursor={segment(cursor)}")
             if page is None:
-                raise Internal(f"run {run_id}: a page of its recovery was not found")
+                raise _missing_page(run_id)
             for part in ("pending", *_AFTER_PENDING, "missing_content"):
                 whole[part].extend(page[part])
             cursor = page.get("next_cursor")
@@ -306,7 +310,7 @@ class Api:
             page = yield from self.find(f"{path}&cursor={segment(page['next_cursor'])}")
             if page is None:
                 # A call that is missing here would count as decided.
-                raise Internal(f"run {run_id}: a page of its recovery was not found")
+                raise _missing_page(run_id)
             whole["pending"].extend(page["pending"])
         return whole
 

@@ -174,6 +174,7 @@ fn walk(rules: &Rules, run: &Run) -> Vec<Effect> {
     let mut effects: Vec<Effect> = Vec::new();
     let mut reached = Reached::default();
     for (at, entry) in run.entries.iter().enumerate() {
+        reached.passes(rules, entry);
         match entry.verdict {
             Verdict::Applied if entry.kind == "run_claim" => {
                 reached.epoch = number(&entry.record, "/writer_epoch");
@@ -199,10 +200,7 @@ fn walk(rules: &Rules, run: &Run) -> Vec<Effect> {
                     skips::leave_traces(rules, &mut effects, run, (at, reached));
                 }
             }
-            Verdict::Skipped { .. } => {
-                reached.skips(entry);
-                skips::leave_traces(rules, &mut effects, run, (at, reached));
-            }
+            Verdict::Skipped { .. } => skips::leave_traces(rules, &mut effects, run, (at, reached)),
         }
     }
     effects

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tempfile::tempdir;
 
 mod known_gaps;
+mod numbers;
 
 const RUN: &str = "r";
 

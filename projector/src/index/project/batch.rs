@@ -47,7 +47,8 @@ pub(super) fn project<R: Rows>(
         if let Some(reason) = effect.refusal() {
             changes.rollback_to_save_point();
             let is_displaced = skips::is_displaced(&batch, at, reason, &head);
-            runs::project_consumed_number(batch, at, batch::refused(&batch, &parts, head), changes)?;
+            let head = skips::after_refusal(batch::refused(&batch, &parts, head), at, reason);
+            runs::project_consumed_number(batch, at, head, changes)?;
             return project_refusal(batch, at, index, (reason, is_displaced), changes);
         }
     }

@@ -66,7 +66,7 @@ pub(super) fn project_verdict<R: Rows>(
         }
         Verdict::Refused { reason, head } => {
             let is_displaced = skips::is_displaced(&record, at, reason, &head);
-            runs::project_consumed_number(record, at, head, changes)?;
+            runs::project_consumed_number(record, at, skips::after_refusal(head, at, reason), changes)?;
             anomalies::project_refusal(record, at, reason, changes)?;
             effects::project_refusal(record, at, (reason, is_displaced), changes)?;
             Ok(Effect::Refused(reason))

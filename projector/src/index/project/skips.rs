@@ -74,7 +74,7 @@ pub(crate) fn run_of_key(key: &[u8], at: RecordContext<'_>, partitions: u32) -> 
 /// What a skip takes back from the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TakesBack {
-    /// Only what the record says about its effects.
+    /// Only what the record says about its effects, until a later record is refused for that.
     Words,
     /// Also a number, or an applied record.
     Number,
@@ -158,15 +158,24 @@ pub(super) fn is_displaced(record: &Envelope<'_>, at: RecordContext<'_>, reason:
     let until = match reason {
         // No run can apply these.
         Reason::Batch | Reason::WrongPartition => None,
-        // A decision about an effect that is traced is refused.
-        Reason::Transition | Reason::StaleDecision | Reason::NotStartedHere | Reason::Unresolved => {
-            head.displaced_until
-        }
+        reason if is_for_a_trace(reason) => head.displaced_until,
         // Without a voided claim the run has the epoch that it had before the skip, or a lower one.
         Reason::Fenced if !head.is_unclaimed && record.writer_epoch < head.epoch => None,
         _ => head.renumbered_until,
     };
     until.is_some_and(|until| at.offset < until)
+}
+
+/// Whether a record can be refused for this because of a trace that a voided or displaced record left.
+fn is_for_a_trace(reason: Reason) -> bool {
+    matches!(reason, Reason::Transition | Reason::StaleDecision | Reason::NotStartedHere | Reason::Unresolved)
+}
+
+/// The head after a refused record. If the record may have been applied before the skip, what it was about had another state there,
+/// so later records had other verdicts and numbers: the skip displaces them as if it had taken a number back.
+pub(super) fn after_refusal(head: Head, at: RecordContext<'_>, reason: Reason) -> Head {
+    let until = head.displaced_until.filter(|until| is_for_a_trace(reason) && at.offset < *until);
+    Head { renumbered_until: head.renumbered_until.max(until), ..head }
 }
 
 /// Whether the run keeps each refused result as evidence: in a run with a skip, the numbers of a process can be wrong until it ends.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub(super) fn displaces(rules: &Rules, reached: Reached, entry: &Entry, reason: Reason) -> bool {
     let until = match reason {
         Reason::Batch | Reason::WrongPartition => None,
-        Reason::Transition | Reason::StaleDecision | Reason::NotStartedHere | Reason::Unresolved => reached.until,
+        reason if is_for_a_trace(reason) => reached.until,
         Reason::Fenced => {
             let unclaimed = reached.unclaimed_until.is_some_and(|until| entry.offset < until);
             let possible = unclaimed || number(&entry.record, "/writer_epoch") >= reached.epoch;
@@ -26,12 +26,24 @@ pub(super) fn displaces(rules: &Rules, reached: Reached, entry: &Entry, reason: 
     rules.fires(Rule::SkipDisplaces, until.is_some())
 }
 
+/// Whether a trace of a skipped or displaced record can be the reason.
+fn is_for_a_trace(reason: Reason) -> bool {
+    matches!(reason, Reason::Transition | Reason::StaleDecision | Reason::NotStartedHere | Reason::Unresolved)
+}
+
 impl Reached {
-    /// Takes an entry that was skipped.
-    pub(super) fn skips(&mut self, entry: &Entry) {
-        self.until = self.until.max(skipped_by(entry));
-        if let Verdict::Skipped { renumbers: true, by, .. } = entry.verdict {
-            self.renumbered_until = self.renumbered_until.max(Some(by));
+    /// Takes an entry that was skipped or refused. If the skip displaces a record that is refused for a trace, later records had other
+    /// numbers before the skip.
+    pub(super) fn passes(&mut self, rules: &Rules, entry: &Entry) {
+        match entry.verdict {
+            Verdict::Skipped { renumbers, by, .. } => {
+                self.until = self.until.max(Some(by));
+                self.renumbered_until = self.renumbered_until.max(Some(by).filter(|_| renumbers));
+            }
+            Verdict::Refused(reason) if is_for_a_trace(reason) && displaces(rules, *self, entry, reason) => {
+                self.renumbered_until = self.renumbered_until.max(self.until);
+            }
+            _ => {}
         }
         self.unclaimed_until = self.unclaimed_until.max(claim_skipped_by(entry));
     }
@@ -54,7 +66,7 @@ pub(crate) fn without_skip(rules: &Rules, with: &Run, at: usize) -> (Traces, boo
         if entry.counts() && entry.kind == "run_claim" {
             reached.epoch = number(&entry.record, "/writer_epoch");
         }
-        reached.skips(entry);
+        reached.passes(rules, entry);
     }
     let refused_for = |reason| {
         if displaces(rules, reached, entry, reason) {

@@ -97,8 +97,6 @@
 //!
 //! * Retention, erasure, the content store, a schema registry, the `local:` transport.
 //! * Skips of applied records of writers and publishers, and of batches.
-//! * A client that chooses its ids and sends a request again without a lookup, after a skip took it away, runs its effect
-//!   twice: counted, and not a failure (`ledger::excuses`).
 //! * Truncation of the log's end, which Kafka does after an unclean election. (Servers see such ends, for a while.)
 //!   A server that starts while it sees one stops those partitions until it starts again; here it then sees the
 //!   true ends.

@@ -275,6 +275,32 @@ fn a_skip_with_a_plan_voids_only_what_its_author_saw() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// After a skip, records are judged without the records that it displaced. So a later skip of one of these takes nothing back from them.
+#[test]
+fn a_skip_of_a_displaced_record_displaces_no_record_after_the_earlier_skip() -> anyhow::Result<()> {
+    let server = Launch::temporary()?.partitions(1).start()?;
+    let writer = Writer::claim(&server)?;
+    writer.applied(&server, "pay", &request("pay"))?;
+    let victim = writer.applied(&server, "say", &turn("poison"))?;
+    let displaced = writer.applied(&server, "paid", &completed("pay"))?;
+    let skip = |offset: u64| {
+        let skip = json!({ "partition": 0, "offset": offset, "who": "jo", "why": "a mistake" });
+        server.post("/v1/skips?force=true", &skip)
+    };
+    ensure!(skip(victim)?.1["outcome"] == "applied");
+    ensure!(outcome(&server, displaced)?["reason"] == "gap", "{}", outcome(&server, displaced)?);
+    let record = json!({ "run_id": RUN, "record_id": "never", "writer_id": writer.id, "writer_epoch": writer.epoch,
+        "writer_seq": 99, "payload": request("book") });
+    let (_, refused) = server.post("/v1/runs/r/records?force=true", &record)?;
+    ensure!(refused["reason"] == "gap", "{refused}");
+    ensure!(skip(displaced)?.1["outcome"] == "applied");
+    let pending = pending(&server)?;
+    ensure!(of_call(&pending, "pay")?["class"] == "reconcile_required", "{pending}");
+    ensure!(of_call(&pending, "never").is_err(), "nobody applied it: {pending}");
+    server.terminate()?;
+    Ok(())
+}
+
 #[test]
 fn a_skip_of_evidence_permits_nothing_in_a_run_with_a_skip() -> anyhow::Result<()> {
     let server = Launch::temporary()?.partitions(1).start()?;

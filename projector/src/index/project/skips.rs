@@ -129,11 +129,11 @@ fn without_skip<R: Rows>(
         super::Effect::Refused(_) => Traces::Nothing,
     };
     let takes_back = match effect {
+        // If an earlier skip displaced it, later records were judged without it from that skip on.
+        super::Effect::Refused(reason) if !reason.consumes_numbers() => TakesBack::Words,
+        super::Effect::Repeat { numbered: false, .. } => TakesBack::Words,
         _ if traces == Traces::All && is_claim => TakesBack::Claim,
-        _ if traces == Traces::All => TakesBack::Number,
-        super::Effect::Refused(reason) if reason.consumes_numbers() => TakesBack::Number,
-        super::Effect::Repeat { numbered: true, .. } => TakesBack::Number,
-        _ => TakesBack::Words,
+        _ => TakesBack::Number,
     };
     Ok((traces, takes_back))
 }

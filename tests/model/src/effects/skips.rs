@@ -52,7 +52,7 @@ impl Reached {
 /// The skip of an entry that is a claim.
 pub(crate) fn claim_skipped_by(entry: &Entry) -> Option<u64> {
     match entry.verdict {
-        Verdict::Skipped { traces: Traces::All, by, .. } if entry.kind == "run_claim" => Some(by),
+        Verdict::Skipped { traces: Traces::All, renumbers: true, by } if entry.kind == "run_claim" => Some(by),
         _ => None,
     }
 }
@@ -86,7 +86,6 @@ pub(crate) fn without_skip(rules: &Rules, with: &Run, at: usize) -> (Traces, boo
         _ => Traces::All,
     };
     let renumbers = match entry.verdict {
-        _ if traces == Traces::All => true,
         Verdict::Refused(reason) => !reason.may_be_resent() && reason != Reason::WrongPartition,
         Verdict::Repeat(_) => {
             let mut before = with.clone();

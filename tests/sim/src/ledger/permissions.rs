@@ -273,11 +273,6 @@ impl Ledger {
         self.recovery(run)["status"] != "open"
     }
 
-    /// Whether the request of a call was refused each time that it was judged: only the trace of a skip made it a call.
-    pub(super) fn was_never_applied(&self, request: &str) -> bool {
-        self.histories.get(request).is_none_or(|history| !history.permitted.contains_key(&1))
-    }
-
     /// Whether a further start of a call is permitted, or no record of the call is known.
     pub(super) fn is_cleared(&self, request: &str) -> bool {
         self.histories.get(request).is_none_or(|history| history.is_cleared().is_ok())

@@ -175,6 +175,44 @@ async fn a_writer_may_decide_not_done_about_an_effect_of_its_epoch_without_a_res
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn append_alone_clears_no_effect_whose_newest_record_a_skip_voids() {
+    let site = Site::start_of_version_3(&entries()).await;
+    let (_, everything) = token_of(9);
+    let old = Writer::claim(&site, AGENT).await;
+    let agent = Writer::claim(&site, AGENT).await;
+    let failed = json!({ "type": "tool_call_failed", "request_record_id": "pay", "error_kind": "Timeout",
+        "error_message": "m" });
+    agent.intent("pay").await;
+    let evidence = old.post(&old.record("late", &failed)).await.json();
+    assert_eq!(evidence["reason"], "fenced", "{evidence}");
+    agent.intent("book").await;
+    let decision = agent.post(&agent.not_done("first", "book")).await.json();
+    assert_eq!(decision["outcome"], "applied", "{decision}");
+    for voided in [evidence, decision] {
+        let skip = json!({ "partition": 0, "offset": voided["position"]["offset"], "who": "jo", "why": "a mistake" });
+        let answer = site.ask("post", "/v1/skips?force=true", Some(&everything), Some(&skip)).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+    for effect in ["pay", "book"] {
+        let recovery = site.ask("get", "/v1/runs/acme%2F1/recovery", Some(&everything), None).await.json();
+        let all = recovery["pending"].as_array().unwrap();
+        let seen = all.iter().find(|pending| pending["id"] == effect).unwrap();
+        assert_eq!((&seen["class"], &seen["evidence"]), (&json!("reconcile_required"), &json!([])), "{seen}");
+        // With the effect's basis the judge would apply the decision.
+        let mut with_basis = agent.not_done(&format!("{effect} at its basis"), effect);
+        with_basis["facts"]["basis"] = seen["basis"].clone();
+        for decision in [with_basis.clone(), agent.not_done(&format!("{effect} blind"), effect)] {
+            forbidden(&agent.post(&decision).await, "resolve");
+        }
+        assert_eq!(class(&site, effect).await, "reconcile_required", "{effect}");
+        // A sender with `resolve` may decide.
+        let answer = site.ask("post", RECORDS, Some(&everything), Some(&with_basis)).await;
+        assert_eq!(answer.json()["outcome"], "applied", "{answer:?}");
+        assert_eq!(class(&site, effect).await, "retry_safe", "{effect}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_names_a_person_has_no_writer_seq() {
     let site = Site::start(&entries()).await;
     let all = Writer::claim(&site, 9).await;

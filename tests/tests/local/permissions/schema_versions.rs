@@ -57,6 +57,34 @@ fn a_skip_of_evidence_permits_nothing() -> anyhow::Result<()> {
 }
 
 #[test]
+fn an_attempt_between_skipped_evidence_and_its_skip_is_refused() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = start(folder.path(), "3")?;
+    let first = Writer::claim(&server)?;
+    says!(first.intent("pay", &json!({ "idempotency_key": "k" }), &NONE), "applied");
+    let second = Writer::claim(&server)?;
+    let failed = json!({ "type": "tool_call_failed", "request_record_id": "pay", "error_kind": "busy", "error_message": "later" });
+    let (_, evidence) = first.post(&first.record("forged", &failed, &NONE))?;
+    ensure!(evidence["reason"] == "fenced", "{evidence}");
+    // The basis of the attempt is a record that the skip leaves as it is, and its number is the next one.
+    says!(first.failed("late", "pay"), "refused fenced");
+    let attempt = json!({ "type": "tool_call_attempt", "request_record_id": "pay", "attempt": 2, "reason": "again" });
+    let (_, ran) = second.post(&second.record("a2", &attempt, &NONE))?;
+    ensure!(ran["outcome"] == "applied", "{ran}");
+    let skip = json!({ "partition": 0, "offset": evidence["position"]["offset"], "who": "jo", "why": "forged" });
+    let (status, skipped) = server.post("/v1/skips?force=true", &skip)?;
+    ensure!(status == 200, "{skipped}");
+
+    let (_, outcome) = server.get(&format!("/v1/runs/r/outcome?position=0:{}", ran["position"]["offset"]))?;
+    ensure!(outcome["reason"] == "transition", "{outcome}");
+    let now = pending(&server, "pay")?;
+    ensure!(now["attempts"] == 1 && now["evidence"][0]["record_id"] == "late", "{now}");
+    // The key permits the next attempt after the skip.
+    says!(second.attempt("b2", "pay", 2, &NONE), "applied");
+    Ok(())
+}
+
+#[test]
 fn a_server_writes_no_later_version_than_it_may_and_reads_them_all() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let features =

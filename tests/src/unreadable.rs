@@ -267,6 +267,15 @@ fn assert_stops(server: &Server, agents: &[Agent], stops: &[Option<Stop>]) -> an
     ensure!(status == 200 && ready["stopped"] == json!(stopped), "{status} {ready}");
     let effects = runlog.answer(&["effects", "--consistency", "latest"])?;
     ensure!(effects["unavailable_partitions"] == json!(stopped), "{effects}");
+    let latest = runlog.answer(&["runs", "--consistency", "latest"])?;
+    ensure!(latest["unavailable_partitions"] == json!(stopped), "{latest}");
+    ensure!(latest["runs"].as_array().is_some_and(|runs| runs.len() == agents.len()), "{latest}");
+    if let Some((partition, stop)) = stops.iter().enumerate().find_map(|(at, stop)| Some((at, stop.as_ref()?))) {
+        let (status, list) = server.get(&format!("/v1/runs?consistency=at-least={partition}:{}", stop.offset))?;
+        ensure!(status == 200 && list["unavailable_partitions"] == json!([partition]), "{status} {list}");
+    }
+    let (status, problem) = server.get("/v1/runs?consistency=at-least=99:0")?;
+    ensure!(status == 400 && problem["kind"] == "usage", "{status} {problem}");
     ensure!(runlog.answer(&["runs"])?["runs"].as_array().is_some_and(|runs| runs.len() == agents.len()), "all runs");
     assert_doctor(&runlog, stops)?;
     runlog.verified()

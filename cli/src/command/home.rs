@@ -70,8 +70,9 @@ async fn show(session: &Session, wait: Duration) -> Result<Answer, Error> {
 /// Returns `None` if the server does not list them now, or not to this credential.
 async fn in_doubt(session: &Session, wait: Duration) -> Option<InDoubt> {
     let target = Target::new("/v1/runs").with_flag("in_doubt", true).with("limit", COUNT_MAX);
-    let Runs { runs, next_cursor } = session.client.get(target.with("consistency", "eventual"), wait).await.ok()?;
-    Some(InDoubt { count: runs.len(), more: next_cursor.is_some() })
+    let list: Runs = session.client.get(target.with("consistency", "eventual"), wait).await.ok()?;
+    let Runs { runs, unavailable_partitions, next_cursor } = list;
+    unavailable_partitions.is_empty().then_some(InDoubt { count: runs.len(), more: next_cursor.is_some() })
 }
 
 fn facts(shown: &Shown, text: &mut Text) {

@@ -31,9 +31,7 @@ pub(super) trait Page {
 }
 
 macro_rules! pages {
-    (@unavailable $page:ident) => { &[] };
-    (@unavailable $page:ident $partitions:ident) => { &$page.$partitions };
-    ($($page:ident { $items:ident $(, $unavailable:ident)? })*) => {$(
+    ($($page:ident { $items:ident, $unavailable:ident })*) => {$(
         impl Page for $page {
             fn count(&self) -> usize {
                 self.$items.len()
@@ -44,17 +42,15 @@ macro_rules! pages {
             }
 
             fn unavailable(&self) -> &[PartitionId] {
-                pages!(@unavailable self $($unavailable)?)
+                &self.$unavailable
             }
 
             fn join(&mut self, next: Self) {
                 self.$items.extend(next.$items);
                 self.next_cursor = next.next_cursor;
-                $(
-                    self.$unavailable.extend(next.$unavailable);
-                    self.$unavailable.sort_unstable();
-                    self.$unavailable.dedup();
-                )?
+                self.$unavailable.extend(next.$unavailable);
+                self.$unavailable.sort_unstable();
+                self.$unavailable.dedup();
             }
         }
     )*};
@@ -64,7 +60,7 @@ pages! {
     DeadLetters { records, unavailable_partitions }
     Effects { effects, unavailable_partitions }
     Horizons { horizons, unavailable_partitions }
-    Runs { runs }
+    Runs { runs, unavailable_partitions }
 }
 
 /// Gets the part of the list at `target` that the user requested.

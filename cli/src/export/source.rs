@@ -35,6 +35,13 @@ const RUNS_PAGE: u32 = 500;
 /// The positions of an export, inclusive: one per partition.
 pub(crate) type Pins = BTreeMap<PartitionId, Offset>;
 
+/// Refuses a list that lacks partitions.
+fn complete(unavailable: &[PartitionId]) -> Result<(), Error> {
+    let Some(partition) = unavailable.first() else { return Ok(()) };
+    let message = format!("partition {partition} is stopped; `runlog doctor` says why");
+    Err(Error::new(ErrorKind::PartitionStopped, message))
+}
+
 /// A run's recovery and its pending effects.
 #[cfg(feature = "parquet")]
 pub(crate) type RunState = (Recovery, Vec<Pending>);
@@ -160,7 +167,9 @@ impl<'a> Source<'a> {
             .with_some("prefix", prefix)
             .with_some("status", status)
             .with_some("cursor", cursor);
-        self.session.client.get(target, self.wait).await
+        let page: Runs = self.session.client.get(target, self.wait).await?;
+        complete(&page.unavailable_partitions)?;
+        Ok(page)
     }
 
     /// Returns the run's records up to `at`, inclusive. The first request follows at the first [`Records::next`].
@@ -231,13 +240,8 @@ impl<'a> Source<'a> {
             .with("consistency", "latest")
             .with_some("cursor", cursor);
         let page: Anomalies = self.session.client.get(target, self.wait).await?;
-        match page.unavailable_partitions.first() {
-            None => Ok(page),
-            Some(partition) => Err(Error::new(
-                ErrorKind::PartitionStopped,
-                format!("partition {partition} is stopped; `runlog doctor` says why"),
-            )),
-        }
+        complete(&page.unavailable_partitions)?;
+        Ok(page)
     }
 
     fn entry(&self, line: Line) -> Result<Entry, Error> {

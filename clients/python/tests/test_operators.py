@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import json
 import subprocess
 import uuid
 from contextlib import aclosing
@@ -11,7 +13,8 @@ import pytest
 
 import runlog
 from faults import SyncFaults, lost
-from runlog import Config, Conflict, ReconcileRequired, ResultNotRecorded, Usage, sync
+from runlog import Config, Conflict, ReconcileRequired, ResultNotRecorded, Unavailable, Usage, sync
+from runlog._http import SyncHttp
 from runlog._refusals import Refusals
 from runlog.testing import Journal
 
@@ -30,6 +33,25 @@ def taken_over(rl: sync.Runlog, run_id: str) -> runlog.Effect:
         run.call("pay", {"sum": 1}, lambda _: (rl.open(run_id), "y" * (2 << 20))[1])
     [effect] = rl.undecided(run_id)
     return effect
+
+
+class Lacking(SyncHttp):
+    """A server whose lists lack partition 3."""
+
+    def send(self, request):
+        answer = super().send(request)
+        if not request.path.startswith(("/v1/runs?", "/v1/effects?")):
+            return answer
+        page = json.loads(answer.body)
+        return dataclasses.replace(answer, body=json.dumps({**page, "unavailable_partitions": [3]}).encode())
+
+
+def test_a_list_that_lacks_partitions_does_not_look_complete(url):
+    config = Config([url])
+    with sync.Runlog(config, Lacking(config)) as rl:
+        for items in (rl.runs(), rl.undecided()):
+            with pytest.raises(Unavailable, match=r"partitions \[3\] cannot be read now"):
+                list(items)
 
 
 def test_an_undecided_effect_is_listed_with_its_contents_and_decided_once(url, run_id):

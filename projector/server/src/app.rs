@@ -27,7 +27,7 @@ use runlog_schemas::{
     id::{PartitionId, RunId},
 };
 use serde_json::{Value, json};
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 /// The state of every handler. As an extractor it has the request's caller; the router's own state has the caller
@@ -151,15 +151,33 @@ impl App {
 
     /// Waits for all partitions concurrently, so that they share the deadline. Returns the stopped partitions.
     pub(super) async fn wait_for_all_runs(&self, ask: &Ask) -> Result<Vec<PartitionId>, Error> {
-        let consistency = ask.consistency(Consistency::Eventual)?;
+        self.wait_for_partitions(ask.consistency(Consistency::Eventual)?, ask.deadline()).await
+    }
+
+    /// Waits as [`Self::wait_for_all_runs`] does. At `at-least` only the partition that it names waits for the offset.
+    pub(super) async fn wait_for_partitions(
+        &self,
+        consistency: Consistency,
+        deadline: Duration,
+    ) -> Result<Vec<PartitionId>, Error> {
+        self.projector.check_partition_of(consistency)?;
         let stopped = PartitionId::all(self.projector.journal().partitions).map(async |partition| {
-            match self.projector.wait(partition, consistency, ask.deadline()).await {
+            match self.projector.wait(partition, consistency.in_partition(partition), deadline).await {
                 Ok(()) => Ok(None),
                 Err(error) if error.kind() == ErrorKind::PartitionStopped => Ok(Some(partition)),
                 Err(error) => Err(error),
             }
         });
         Ok(try_join_all(stopped).await?.into_iter().flatten().collect())
+    }
+
+    /// Waits for all partitions concurrently, for an answer that needs each of them.
+    pub(super) async fn wait_for_each_partition(&self, ask: &Ask) -> Result<(), Error> {
+        let consistency = ask.consistency(Consistency::Eventual)?;
+        self.projector.check_partition_of(consistency)?;
+        let waits = PartitionId::all(self.projector.journal().partitions)
+            .map(|partition| self.projector.wait(partition, consistency.in_partition(partition), ask.deadline()));
+        try_join_all(waits).await.map(drop)
     }
 
     pub(super) fn topic_partition(&self, partition: PartitionId) -> TopicPartition<'_> {

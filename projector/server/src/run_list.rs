@@ -107,32 +107,31 @@ pub(super) async fn list(app: App, Query(query): Query<ListQuery>) -> Result<Jso
         visible: app.caller.visible(),
     };
     let after = After::parse(query.newest, query.cursor.as_deref())?;
-    for partition in PartitionId::all(app.projector.journal().partitions) {
-        match app.projector.wait(partition, consistency, ask.deadline()).await {
-            // The runs in doubt of a stopped partition stay in doubt, and so they are listed.
-            Err(error) if query.in_doubt && error.kind() == ErrorKind::PartitionStopped => {}
-            waited => waited?,
-        }
-    }
+    let mut unavailable_partitions = app.wait_for_partitions(consistency, ask.deadline()).await?;
     if query.in_doubt {
+        // The runs in doubt of a stopped partition stay in doubt, and so they are listed.
+        unavailable_partitions.retain(|partition| app.projector.is_rebuilding(*partition));
         filter.in_doubt_since = app.projector.home().takeover();
         if filter.in_doubt_since.is_none() {
-            return Ok(Json(Runs { runs: Vec::new(), next_cursor: None }));
+            return Ok(Json(Runs { runs: Vec::new(), unavailable_partitions, next_cursor: None }));
         }
     }
     app.read(move |app| {
-        match after {
+        let (runs, next_cursor) = match after {
             After::Id(after) => by_id(app, &filter, after.as_ref(), limit),
             After::Newest(after) => newest(app, &filter, after.as_ref(), limit),
-        }
-        .map(Json)
+        }?;
+        Ok(Json(Runs { runs, unavailable_partitions, next_cursor }))
     })
     .await
     .map_err(Refusal)
 }
 
-/// Reads a page by id. Blocking, as is [`Self::newest`].
-fn by_id(app: &App, filter: &Filter, after: Option<&RunId>, limit: usize) -> Result<Runs, Error> {
+/// The runs of a page, and the cursor of the next page.
+type Page = (Vec<Run>, Option<String>);
+
+/// Reads a page by id. Blocking, as is [`newest`].
+fn by_id(app: &App, filter: &Filter, after: Option<&RunId>, limit: usize) -> Result<Page, Error> {
     let (mut runs, now) = (Vec::new(), app.projector.log_now());
     for partition in PartitionId::all(app.projector.journal().partitions) {
         let (store, place) = (app.projector.store(partition), app.topic_partition(partition));
@@ -144,11 +143,11 @@ fn by_id(app: &App, filter: &Filter, after: Option<&RunId>, limit: usize) -> Res
     let more = runs.len() > limit;
     runs.truncate(limit);
     let next_cursor = runs.last().filter(|_| more).map(|run| app.with_log(hex(run.run_id.as_bytes())));
-    Ok(Runs { runs, next_cursor })
+    Ok((runs, next_cursor))
 }
 
 /// Reads a page newest first. A run that gets new records between two pages moves to the first page.
-fn newest(app: &App, filter: &Filter, after: Option<&NewestFirst>, limit: usize) -> Result<Runs, Error> {
+fn newest(app: &App, filter: &Filter, after: Option<&NewestFirst>, limit: usize) -> Result<Page, Error> {
     let (mut runs, now, mut steps) = (Vec::new(), app.projector.log_now(), NEWEST_AMONG_MAX);
     for partition in PartitionId::all(app.projector.journal().partitions) {
         let (store, place) = (app.projector.store(partition), app.topic_partition(partition));
@@ -158,7 +157,7 @@ fn newest(app: &App, filter: &Filter, after: Option<&NewestFirst>, limit: usize)
     let more = runs.len() > limit;
     runs.truncate(limit);
     let next_cursor = runs.last().filter(|_| more).map(|(at, _)| app.with_log(cursor_of(at)));
-    Ok(Runs { runs: runs.into_iter().map(|(_, run)| run).collect(), next_cursor })
+    Ok((runs.into_iter().map(|(_, run)| run).collect(), next_cursor))
 }
 
 #[cfg(test)]

@@ -62,6 +62,14 @@ impl Consistency {
             }
         }
     }
+
+    /// The freshness that a list of all partitions needs in `partition`.
+    pub fn in_partition(self, partition: PartitionId) -> Self {
+        match self {
+            Self::AtLeast(named, _) if named != partition => Self::Eventual,
+            same => same,
+        }
+    }
 }
 
 /// The thread that runs the loop.
@@ -259,6 +267,19 @@ impl Projector {
         Ok(self.bounds(partition, deadline).await?.end)
     }
 
+    /// Checks the partition that `consistency` names.
+    ///
+    /// Errors: `Usage` if the journal does not have it.
+    pub fn check_partition_of(&self, consistency: Consistency) -> Result<(), Error> {
+        match consistency {
+            Consistency::AtLeast(partition, _) if partition.get() >= self.shared.journal.partitions => {
+                let message = format!("the journal has no partition {partition}");
+                Err(Error::new(ErrorKind::Usage, message).in_partition(partition))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Waits until `partition` is as fresh as `consistency` requires. `latest` requests the log's end offset after this
     /// call began. `eventual` waits only for an index that is being rebuilt, until it has reached the offset of the older
     /// layout's index.
@@ -344,10 +365,7 @@ impl Projector {
                 Some(until) => (partition, until),
             },
             Consistency::AtLeast(partition, offset) => {
-                if partition.get() >= self.shared.journal.partitions {
-                    let message = format!("the journal has no partition {partition}");
-                    return Err(Error::new(ErrorKind::Usage, message).in_partition(partition));
-                }
+                self.check_partition_of(consistency)?;
                 (partition, offset.saturating_add(1))
             }
             Consistency::Latest => {

@@ -9,7 +9,7 @@ use super::{
 #[cfg(feature = "openapi")]
 use crate::openapi::form;
 use crate::{
-    id::{Epoch, JournalSeq, OrEmpty, RecordId, RunHash, RunId, WriterId, WriterSeq},
+    id::{Epoch, JournalSeq, OrEmpty, PartitionId, RecordId, RunHash, RunId, WriterId, WriterSeq},
     json::Json,
     judge::RunStatus,
     or_other::OrOther,
@@ -57,6 +57,9 @@ pub struct Run {
 pub struct Runs {
     /// The page.
     pub runs: Vec<Run>,
+    /// Partitions that did not answer. The list may lack runs of them, and later records of its runs there.
+    #[serde(default)]
+    pub unavailable_partitions: Vec<PartitionId>,
     /// The cursor of the next page.
     pub next_cursor: Option<String>,
 }

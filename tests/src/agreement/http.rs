@@ -51,8 +51,10 @@ impl Asker {
     pub fn stopped_before(&self, server: &Server, partition: u32, offset: u64) -> anyhow::Result<bool> {
         let path = format!("/v1/runs?limit=1&consistency=at-least={partition}:{offset}&{DEADLINE}");
         match self.get(server, &path)? {
-            (200, _) => Ok(false),
-            (503, problem) if problem["kind"] == "partition_stopped" => Ok(true),
+            (200, answer) => {
+                let unavailable = answer["unavailable_partitions"].as_array().context("unavailable partitions")?;
+                Ok(unavailable.iter().any(|unavailable| *unavailable == partition))
+            }
             (status, problem) => bail!("{path}: {status} {problem}"),
         }
     }

@@ -62,7 +62,9 @@ impl State {
         if self.is_wrong("runs_in_order") {
             listed.reverse();
         }
-        ok(&json!({"runs": listed, "next_cursor": next.map(|next| canonical::hex(next.as_bytes()))}))
+        ok(
+            &json!({"runs": listed, "unavailable_partitions": [], "next_cursor": next.map(|next| canonical::hex(next.as_bytes()))}),
+        )
     }
 
     /// The lines of a run's timeline.

@@ -47,6 +47,12 @@ def _missing_page(run_id: str) -> Internal:
     return Internal(f"run {run_id}: a page of its recovery was not found")
 
 
+def check_complete(page: Object, items: str) -> None:
+    """Raises `Unavailable` for a page that lacks partitions: it must not look complete."""
+    if lacking := page.get("unavailable_partitions"):
+        raise Unavailable(f"partitions {lacking} cannot be read now, and may have more {items}")
+
+
 def segment(text: str) -> str:
     """A path segment, or a parameter's value."""
     return quote(text, safe="-._~")
@@ -373,10 +379,7 @@ class Api:
         found, cursor = set[str](), None
         while True:
             page: Object = yield from self.get(f"/v1/events{terms}" + (f"&cursor={segment(cursor)}" if cursor else ""))
-            if page["unavailable_partitions"]:
-                raise Unavailable(
-                    f"partitions {page['unavailable_partitions']} cannot be read now, and may have more runs"
-                )
+            check_complete(page, "runs")
             found |= {event["run_id"] for event in page["events"]}
             cursor = page.get("next_cursor")
             if not cursor:

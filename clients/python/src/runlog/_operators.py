@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from ._api import Api, Object, query, run_path, segment
+from ._api import Api, Object, check_complete, query, run_path, segment
 from ._json import Json, args_sha256, fingerprint
 from ._marker import MARKER, read_marker
 from ._operations import ABSENT
@@ -70,6 +70,7 @@ class Effect:
 def runs_page(api: Api, cursor: str | None, terms: Mapping[str, object]) -> Steps[tuple[list[Object], str | None]]:
     """A page of the list of runs, and the cursor of the next page."""
     page: Object = yield from api.get(f"/v1/runs{query(**terms, limit=PAGE, cursor=cursor, consistency='latest')}")
+    check_complete(page, "runs")
     return page["runs"], page.get("next_cursor")
 
 
@@ -82,9 +83,7 @@ def undecided_page(api: Api, cursor: str | None, run_id: str | None) -> Steps[tu
     else:
         terms = query(unsafe=True, limit=PAGE, cursor=cursor, consistency="latest")
         page: Object = yield from api.get(f"/v1/effects{terms}")
-        if page["unavailable_partitions"] and cursor is None:
-            # A list that lacks partitions must not look complete.
-            yield from api.get(f"/v1/runs{query(limit=1, consistency='latest')}")
+        check_complete(page, "effects")
         listed, next_cursor = page["effects"], page.get("next_cursor")
     effects: list[Effect] = []
     for one in listed:

@@ -18,14 +18,12 @@ use runlog_projector::index::{
     changes,
     error::Error,
     follow::{Cursor, Follower, From},
-    projector::Consistency,
     query::timeline::{self, Showing},
     store::{Rows, meta},
 };
 use runlog_schemas::{
     answer::Line,
     codec::{self, Unreadable},
-    id::PartitionId,
 };
 use std::{collections::VecDeque, convert::Infallible, time::Duration};
 
@@ -53,9 +51,7 @@ pub(crate) async fn stream_all(
     let show = app.show(query.raw, false, None).await?;
     let partitions = app.projector.journal().partitions;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    for partition in PartitionId::all(partitions) {
-        app.projector.wait(partition, ask.consistency(Consistency::Eventual)?, ask.deadline()).await?;
-    }
+    app.wait_for_each_partition(&ask).await?;
     let (begin, given) = match from(&headers, query.from.as_deref()) {
         None | Some("beginning") => (From::Beginning, None),
         Some("end") => (From::End, None),

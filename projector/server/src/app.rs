@@ -132,7 +132,7 @@ impl App {
     pub(super) async fn show(&self, raw: bool, whole: bool, run_id: Option<RunId<&str>>) -> Result<Show, Error> {
         if raw || whole {
             self.caller.require(Scope::ReadContent)?;
-            self.audit(Action::ReadContent, run_id, json!({ "what": "records" })).await?;
+            self.audit_read(run_id, json!({ "what": "records" })).await?;
             return Ok(if whole { Show::Whole } else { Show::Raw });
         }
         Ok(if self.caller.has(Scope::ReadContent) { Show::Masked } else { Show::Hidden })
@@ -246,14 +246,23 @@ impl App {
         self.blocking(move |app| audit.record(app.caller.principal(), action, run_id, detail)).await
     }
 
-    /// Records a read of content, unless the caller may append: agents' reads of their own runs are not audited. One line
-    /// covers the reads of a minute.
+    /// Records a read of content, unless the caller may append: agents' reads of their own runs are not audited.
     pub(super) async fn audit_content(&self, run_id: RunId<&str>) -> Result<(), Error> {
-        let has_read = |audit: &Arc<Audit>| audit.has_read(self.caller.principal(), run_id);
-        if self.caller.has(Scope::Append) || self.options.audit.as_ref().is_some_and(has_read) {
+        if self.caller.has(Scope::Append) {
             return Ok(());
         }
-        self.audit(Action::ReadContent, Some(run_id), json!({ "what": "answers" })).await
+        self.audit_read(Some(run_id), json!({ "what": "answers" })).await
+    }
+
+    /// Records a read. One line covers the equal reads of a minute.
+    ///
+    /// Errors: as of [`Self::audit`].
+    pub(super) async fn audit_read(&self, run_id: Option<RunId<&str>>, detail: Value) -> Result<(), Error> {
+        let has_read = |audit: &Arc<Audit>| audit.has_read(self.caller.principal(), run_id, &detail);
+        if self.options.audit.as_ref().is_some_and(has_read) {
+            return Ok(());
+        }
+        self.audit(Action::ReadContent, run_id, detail).await
     }
 }
 

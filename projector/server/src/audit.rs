@@ -52,13 +52,15 @@ pub struct Audit {
 #[derive(Debug, Default)]
 struct Reads {
     minute: u64,
-    /// Principal and run.
-    by: HashSet<(Option<String>, RunId)>,
+    by: HashSet<Read>,
 }
+
+/// Who read, the run, and what of it as JSON.
+type Read = (Option<String>, Option<RunId>, String);
 
 impl Reads {
     /// The reads of this minute.
-    fn within(&mut self, now_millis: u64) -> &mut HashSet<(Option<String>, RunId)> {
+    fn within(&mut self, now_millis: u64) -> &mut HashSet<Read> {
         if mem::replace(&mut self.minute, now_millis / 60_000) != self.minute {
             self.by.clear();
         }
@@ -108,6 +110,7 @@ impl Audit {
         detail: Value,
     ) -> Result<(), Error> {
         let now = (self.clock)();
+        let what = detail.to_string();
         let line = Line { time: time(now), principal, action, run_id: run_id.as_ref(), detail };
         let mut bytes = serde_json::to_vec(&line)
             .map_err(|error| Error::new(ErrorKind::Internal, "a line of the audit log is no JSON").because(error))?;
@@ -120,27 +123,28 @@ impl Audit {
                 "the audit log cannot be written, so this was not done; nothing happened",
             )
         })?;
-        if let (Action::ReadContent, Some(run_id)) = (action, run_id) {
-            self.remember_read(principal, run_id, now);
+        if action == Action::ReadContent {
+            self.remember_read((principal.map(str::to_owned), run_id, what), now);
         }
         Ok(())
     }
 
-    /// Whether the file of reads has a line for a read now.
-    pub(super) fn has_read(&self, principal: Option<&str>, run_id: RunId<&str>) -> bool {
-        self.has_read_at(principal, run_id, (self.clock)())
+    /// Whether the file of reads has a line for an equal read in this minute.
+    pub(super) fn has_read(&self, principal: Option<&str>, run_id: Option<RunId<&str>>, detail: &Value) -> bool {
+        let run_id = run_id.map(|run_id| run_id.to_owned());
+        self.has_read_at(&(principal.map(str::to_owned), run_id, detail.to_string()), (self.clock)())
     }
 
-    fn has_read_at(&self, principal: Option<&str>, run_id: RunId<&str>, now_millis: u64) -> bool {
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        read.within(now_millis).contains(&(principal.map(str::to_owned), run_id.to_owned()))
+    fn has_read_at(&self, read: &Read, now_millis: u64) -> bool {
+        let mut reads = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        reads.within(now_millis).contains(read)
     }
 
-    fn remember_read(&self, principal: Option<&str>, run_id: RunId, now_millis: u64) {
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        let by = read.within(now_millis);
+    fn remember_read(&self, read: Read, now_millis: u64) {
+        let mut reads = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let by = reads.within(now_millis);
         if by.len() < READS_MAX {
-            by.insert((principal.map(str::to_owned), run_id));
+            by.insert(read);
         }
     }
 }
@@ -218,16 +222,23 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
     #[test]
-    fn one_line_covers_the_reads_of_a_run_by_a_principal_within_a_minute() {
+    fn one_line_covers_the_equal_reads_of_a_run_by_a_principal_within_a_minute() {
         let folder = tempfile::tempdir().unwrap();
         let audit = Audit::open(&folder.path().join("audit.jsonl"), || 0).unwrap();
-        let run = |id: &str| RunId::new(id.to_owned()).unwrap();
-        audit.remember_read(Some("desk"), run("r"), 59_999);
-        assert!(audit.has_read_at(Some("desk"), run("r").borrow(), 1));
-        for (principal, id, now) in
-            [(Some("desk"), "s", 1), (Some("other"), "r", 1), (None, "r", 1), (Some("desk"), "r", 60_000)]
-        {
-            assert!(!audit.has_read_at(principal, run(id).borrow(), now), "{principal:?} {id} {now}");
+        let read = |principal: &str, id: &str, what: &str| -> Read {
+            (Some(principal.to_owned()), Some(RunId::new(id.to_owned()).unwrap()), what.to_owned())
+        };
+        audit.remember_read(read("desk", "r", "answers"), 59_999);
+        assert!(audit.has_read_at(&read("desk", "r", "answers"), 1));
+        let others = [
+            (read("desk", "s", "answers"), 1),
+            (read("other", "r", "answers"), 1),
+            (read("desk", "r", "records"), 1),
+            ((None, None, "answers".to_owned()), 1),
+            (read("desk", "r", "answers"), 60_000),
+        ];
+        for (other, now) in others {
+            assert!(!audit.has_read_at(&other, now), "{other:?} {now}");
         }
         assert!(folder.path().join("audit-reads.jsonl").exists());
     }

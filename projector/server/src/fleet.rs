@@ -182,7 +182,7 @@ pub(super) async fn dead_letter(app: App, Path(at): Path<String>) -> Result<Json
         let message = format!("the journal has no partition {partition}");
         return Err(Error::new(ErrorKind::NotFound, message).in_partition(partition).into());
     }
-    app.audit(Action::ReadContent, None, json!({ "what": "dead letter", "at": at })).await?;
+    app.audit_read(None, json!({ "what": "dead letter", "at": at })).await?;
     app.blocking(move |app| {
         let store = app.projector.store(partition);
         let row = query::dead_letters::get(&store.view(), app.topic_partition(partition), offset)?;

@@ -46,6 +46,8 @@ async fn operator_actions_are_audited_first_or_refused() {
         // One line covers the reads of a minute.
         (&desk, lookup, 0),
         (&agent, "/v1/runs/acme%2F1/records?raw=true", 1),
+        (&agent, "/v1/runs/acme%2F1/records?raw=true", 0),
+        (&desk, "/v1/runs/acme%2F1/records?raw=true", 1),
         (&desk, "/v1/runs/acme%2F1/records", 0),
     ] {
         let so_far = reads();

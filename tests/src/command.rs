@@ -123,12 +123,18 @@ fn head(text: &str) -> String {
 #[derive(Clone, Debug, Default)]
 pub struct Runlog {
     server: Option<String>,
+    token: Option<String>,
 }
 
 impl Runlog {
     /// Commands against the server at `url`.
     pub fn for_server(url: &str) -> Self {
-        Self { server: Some(url.to_owned()) }
+        Self { server: Some(url.to_owned()), token: None }
+    }
+
+    /// The commands send this token.
+    pub(crate) fn with_token(self, token: Option<String>) -> Self {
+        Self { token, ..self }
     }
 
     /// Commands without a server.
@@ -178,7 +184,7 @@ impl Runlog {
         if let Some(server) = &self.server {
             command.arg("--server").arg(server);
         }
-        command.args(flags).args(arguments);
+        command.args(flags).args(arguments).envs(self.token.as_ref().map(|token| ("RUNLOG_TOKEN", token)));
         let words: Vec<_> = arguments.iter().map(|word| word.as_ref().to_string_lossy()).collect();
         run(command, head(&words.join(" ")), input)
     }

@@ -39,6 +39,13 @@ impl Deployment {
         Ok(Self { server, topic: None, folder })
     }
 
+    /// As [`Self::http`], with a [token](Launch::with_token) that decides nothing.
+    pub fn limited() -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let server = Launch::local(&folder.path().join("data")).partitions(PARTITIONS).with_token()?.start()?;
+        Ok(Self { server, topic: None, folder })
+    }
+
     /// On a new topic of the shared broker; agents reach it by `kafka:`.
     pub fn kafka() -> anyhow::Result<Self> {
         Self::on(Broker::shared())

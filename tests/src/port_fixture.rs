@@ -2,7 +2,7 @@
 
 use anyhow::{Context, ensure};
 use runlog_ports::observability::{ConversationTurn, ToolCallDone, ToolCallReq, ToolStatus, Validity};
-use runlog_producer::{Config, Journal, failpoint};
+use runlog_producer::{Config, Journal, Token, failpoint};
 use serde_json::Value;
 use std::{
     process::Command,
@@ -60,6 +60,11 @@ impl PortBackend {
         Ok(Self::Served(Box::new(Deployment::http()?)))
     }
 
+    /// A server on its own log, and a token that decides nothing.
+    pub fn limited() -> anyhow::Result<Self> {
+        Ok(Self::Served(Box::new(Deployment::limited()?)))
+    }
+
     /// A topic of the shared broker.
     pub fn kafka() -> anyhow::Result<Self> {
         Ok(Self::Served(Box::new(Deployment::kafka()?)))
@@ -73,10 +78,18 @@ impl PortBackend {
         }
     }
 
+    fn token(&self) -> Option<&str> {
+        match self {
+            Self::Local(_) => None,
+            Self::Served(deployment) => deployment.server.token.as_deref(),
+        }
+    }
+
     /// A producer's configuration.
     pub fn config(&self) -> anyhow::Result<Config> {
         let [journal, server] = self.urls();
-        Ok(Config::new(Journal::parse(&journal, Some(&server)).context("a journal's URL")?, "test"))
+        let config = Config::new(Journal::parse(&journal, Some(&server)).context("a journal's URL")?, "test");
+        Ok(Config { token: self.token().map(Token::new).transpose()?, ..config })
     }
 
     /// A producer's configuration with a failpoint. After [`delay_next_append`], the next append takes longer than the
@@ -88,7 +101,7 @@ impl PortBackend {
     /// Starts a process that uses the ports.
     pub fn process(&self) -> anyhow::Result<PortProcess> {
         let mut command = test_process("port")?;
-        command.args(self.urls());
+        command.args(self.urls()).envs(self.token().map(|token| ("RUNLOG_TOKEN", token)));
         AgentProcess::start(command).map(PortProcess)
     }
 

@@ -30,12 +30,13 @@ pub struct Launch {
     dir: PathBuf,
     arguments: Vec<String>,
     temporary: Option<Arc<TempDir>>,
+    token: Option<String>,
 }
 
 impl Launch {
     /// On a local log under `dir`.
     pub fn local(dir: &Path) -> Self {
-        Self { dir: dir.to_owned(), arguments: vec!["--local".into()], temporary: None }
+        Self { dir: dir.to_owned(), arguments: vec!["--local".into()], temporary: None, token: None }
     }
 
     /// On a local log in a new folder, which is deleted with this value and its servers.
@@ -47,7 +48,7 @@ impl Launch {
     /// On a topic, with its indices under `dir`.
     pub fn kafka(dir: &Path, config: &KafkaConfig) -> Self {
         let arguments = ["--brokers", &config.brokers, "--topic", &config.topic].map(str::to_owned);
-        Self { dir: dir.to_owned(), arguments: arguments.into(), temporary: None }
+        Self { dir: dir.to_owned(), arguments: arguments.into(), temporary: None, token: None }
     }
 
     /// With another argument.
@@ -61,6 +62,17 @@ impl Launch {
     #[must_use]
     pub fn partitions(self, count: u32) -> Self {
         self.with("--partitions").with(&count.to_string())
+    }
+
+    /// With a token of an agent, which decides nothing, at schema version 3: results of such a credential are limited to its own calls.
+    pub fn with_token(mut self) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(&self.dir)?;
+        let tokens = self.dir.join("tokens.json").display().to_string();
+        let flags = ["--principal", "agent", "--scope", "append,read_meta,read_content", "--runs", "*"];
+        let create = [&["token", "create", "--tokens", tokens.as_str()], &flags[..]].concat();
+        let created = Runlog::without_server().answer(&create)?;
+        self.token = Some(created["token"].as_str().context("a token")?.to_owned());
+        Ok(self.with("--tokens").with(&tokens).with("--write-schema").with("3"))
     }
 
     /// With a projector that does not consume.
@@ -94,7 +106,8 @@ impl Launch {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
         let child = command.spawn().context("the server does not start")?;
         let folder = self.temporary.clone();
-        let mut server = Server { child, url: String::new(), partitions: 0, complaints, _folder: folder };
+        let token = self.token.clone();
+        let mut server = Server { child, url: String::new(), partitions: 0, token, complaints, _folder: folder };
         let stdout = server.child.stdout.take().context("stdout is piped")?;
         let first = first_line(stdout).recv_timeout(START_WAIT).ok().filter(|line| !line.is_empty());
         let first = first.ok_or_else(|| {
@@ -131,6 +144,8 @@ pub struct Server {
     pub url: String,
     /// The journal's partition count.
     pub partitions: u32,
+    /// The token that its clients send.
+    pub token: Option<String>,
     _folder: Option<Arc<TempDir>>,
 }
 
@@ -142,7 +157,7 @@ impl Server {
 
     /// Commands against this server.
     pub fn runlog(&self) -> Runlog {
-        Runlog::for_server(&self.url)
+        Runlog::for_server(&self.url).with_token(self.token.clone())
     }
 
     /// Its stderr so far.

@@ -6,8 +6,8 @@ runlog_tests::claims_on! { PortBackend, port_codetether:
     the_export_is_the_crates_byte_for_byte: local, http;
     only_a_staged_change_that_passes_its_checks_is_committed: http;
     concurrent_writers_lose_and_duplicate_nothing: local;
-    open_transactions_of_a_killed_process_are_reconciled_or_abandoned: local, http;
-    only_the_process_that_took_over_writes: http;
+    open_transactions_of_a_killed_process_are_reconciled_or_abandoned: local, http, limited;
+    only_the_process_that_took_over_writes: http, limited;
     staged_changes_survive_a_claim_of_their_own_process: local, http;
 }
 

@@ -73,6 +73,8 @@ case $part in
     RUNLOG_BIN=$tested/runlog step 20 python-kills scripts/python.sh kills 300
     RUNLOG_BIN=$tested/runlog OUT=$folder/protocol-client.seeds \
       step 15 protocol-client node tests/protocol-client/many.mjs 10 3 1
+    SERVE_ARGS="--write-schema 3" RUNLOG_BIN=$tested/runlog OUT=$folder/protocol-client-3.seeds \
+      step 15 protocol-client-3 node tests/protocol-client/many.mjs 10 3 1
     RUNLOG_BIN=$tested/runlog step 20 graph-kills scripts/python.sh graph-kills 100
     ;;
   security)

@@ -132,6 +132,7 @@ export class Run {
     const missing = NEEDED.filter((name) => !features?.includes(name));
     if (missing.length) throw new Error(`the server lacks ${missing}`);
     if (!features.includes("read_back")) this.gate = "two";
+    this.facts = features.includes("bases") ? { facts: { unresolved: "refuse" } } : {};
 
     const claim = { record_id: `claim-${randomUUID()}`, claimed_by: claimedBy };
     const { writer_id, epoch } = await this.ask("POST", `${this.path}/claims`, claim, (a) => a?.writer_id && a.epoch);
@@ -243,7 +244,7 @@ export class Run {
       tool_name: tool,
       arguments: args,
     };
-    const answer = await this.permit(id, id, payload, key ? { idempotency_key: key } : {});
+    const answer = await this.permit(id, id, payload, { ...this.facts, ...(key && { idempotency_key: key }) });
     if (answer.refused) throw new Stopped(`the intent ${id} is refused: ${answer.refused}`);
     return answer.permitted && { recordId: id, number: 1 };
   }

@@ -39,6 +39,19 @@ pub(crate) const RULES: &[Rule] = &[
             answer.has("/pending/0/evidence/0/reason", "fenced")
         },
     ),
+    rule(
+        "evidence_of_numbers",
+        "Judgement",
+        "a result that is refused for its number is kept as evidence of its effect",
+    )
+    .test(|scenario, mut run| {
+        let request_id = scenario.pending(&mut run)?;
+        let early = run.record(completed(&request_id, &json!("done"))).with("writer_seq", run.writer_seq + 7);
+        scenario.send(&mut run, &early)?.expect_refused("gap").needs("gap")?;
+        let answer = scenario.recovery(&run)?;
+        answer.lists("/pending/0/evidence", "record_id", &[early.id()])?;
+        answer.has("/pending/0/evidence/0/reason", "gap")
+    }),
     rule("evidence_once", "Judgement", "a result that is refused twice is one piece of evidence").test(
         |scenario, mut run| {
             let request_id = scenario.pending(&mut run)?;

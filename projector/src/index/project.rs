@@ -111,7 +111,7 @@ pub fn unread_voided<R: Rows>(
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     changes.mark(store::deliveries::unread(run_id, offset));
-    skips::project_skip(run_id, by, skips::TakesBack::Number, changes)
+    skips::project_skip(run_id, (offset, by), skips::TakesBack::Number, changes)
 }
 
 /// Projects a dead letter: unreadable bytes that do not stop the partition.

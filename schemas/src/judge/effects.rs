@@ -20,15 +20,18 @@ pub(super) fn answer<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Res
     };
     let result = record.facts.payload_type.known().is_some_and(|known| known.is_call_result());
     Ok(match call.status {
-        CallStatus::Pending if record.facts.status.as_deref() == Some("adopt") && !call.has_evidence => {
-            Err(Reason::Transition)
-        }
+        CallStatus::Pending if adopts_by_id(record) && !call.has_counted_evidence => Err(Reason::Transition),
         CallStatus::Pending => Ok(false),
         CallStatus::Completed | CallStatus::Failed if result && call.outcome_hash == Some(record.payload_hash()) => {
             Ok(true)
         }
         CallStatus::Completed | CallStatus::Failed => Err(Reason::Transition),
     })
+}
+
+/// Whether a record is a decision that adopts evidence and names no basis. With a basis [`check_decision_basis`] reads all evidence.
+fn adopts_by_id(record: &Envelope<'_>) -> bool {
+    record.facts.status.as_deref() == Some("adopt") && record.facts.basis.is_none()
 }
 
 /// Refuses an attempt that is not permitted. The call must be safe to run again, as the attempt's author saw it, and
@@ -91,7 +94,7 @@ pub(super) fn check_decision_basis<V: View>(
         Some("not_done") => happened,
         _ => false,
     };
-    let named = !names_evidence || facts.evidence == adoptable;
+    let named = !names_evidence || (adoptable.is_some() && facts.evidence == adoptable);
     Ok(if named { Ok(()) } else { Err(Reason::Transition) })
 }
 
@@ -99,8 +102,7 @@ pub(super) fn check_decision_basis<V: View>(
 fn resolves<V: View>(record: &Envelope<'_>, id: &str, view: &mut V) -> Result<Result<bool, Reason>, V::Error> {
     for family in Family::EFFECTS {
         if let Some(state) = view.state(family, id)? {
-            let adopts = record.facts.status.as_deref() == Some("adopt");
-            let legal = !state.ended && (!adopts || state.has_evidence);
+            let legal = !state.ended && (!adopts_by_id(record) || state.has_counted_evidence);
             return Ok(if legal { Ok(false) } else { Err(Reason::Transition) });
         }
     }

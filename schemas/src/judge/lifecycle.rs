@@ -264,10 +264,10 @@ pub struct State {
     pub ended: bool,
     /// The payload hash of the record that set it.
     pub set_by: Sha256,
-    /// Whether a refused result is attached as evidence.
-    pub has_evidence: bool,
+    /// Whether it has evidence that a decision without a basis adopts.
+    pub has_counted_evidence: bool,
 }
-datum!(State { status, ended, set_by, has_evidence });
+datum!(State { status, ended, set_by, has_counted_evidence });
 
 /// The state that a record reports, and its object.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -26,8 +26,14 @@ impl Reason {
         matches!(self, Self::Fenced | Self::Gap | Self::WrongPartition)
     }
 
-    /// Returns whether a result that is refused for this reason is evidence while its effect is pending.
-    pub fn is_evidence(self) -> bool {
+    /// Returns whether a result that is refused for this reason is kept: as evidence while its effect is pending, and after that if it
+    /// contradicts the end. Not of a malformed batch, nor in another run's partition.
+    pub fn keeps_results(self) -> bool {
+        !matches!(self, Self::Batch | Self::WrongPartition)
+    }
+
+    /// Returns whether decisions without a basis count and read such evidence, in a run without a skip.
+    pub fn is_counted_evidence(self) -> bool {
         matches!(self, Self::Fenced | Self::Ended | Self::NotStartedHere)
     }
 
@@ -38,14 +44,8 @@ impl Reason {
     }
 
     /// Returns whether the journal needs no other record of a result that is refused alone for this reason: the result is
-    /// evidence, or its effect has ended. `Transition` is no evidence, because in a batch another record may be at fault.
+    /// evidence, or its effect has ended. `Conflict` settles none, because the result's id finds another record.
     pub fn settles_result(self) -> bool {
-        self.is_evidence() || self == Self::Transition
-    }
-
-    /// Returns whether a result that is refused for this reason is kept if it contradicts the end of its effect. `Conflict`
-    /// is neither evidence nor settles a result, because the result's id finds another record.
-    pub fn keeps_contradictions(self) -> bool {
-        self.settles_result() || self == Self::Conflict
+        self.is_counted_evidence() || self == Self::Transition
     }
 }

@@ -163,7 +163,7 @@ impl Run {
         self.step(record);
         let ended = match (record.facts.payload_type.known().unwrap(), record.facts.status.as_deref()) {
             (PayloadType::ToolCallRequested, _) => {
-                let call = CallState { status: CallStatus::Pending, outcome_hash: None, has_evidence: false };
+                let call = CallState { status: CallStatus::Pending, outcome_hash: None, has_counted_evidence: false };
                 self.calls.insert(record.record_id.to_owned(), call);
                 return;
             }
@@ -203,7 +203,7 @@ impl Run {
             lifecycle::StateChange::Ended => true,
         };
         let (status, set_by) = (step.status, record.payload_hash());
-        self.states.insert(key, State { status, ended, set_by, has_evidence: false });
+        self.states.insert(key, State { status, ended, set_by, has_counted_evidence: false });
     }
 
     /// Returns the next numbers of the writer and of the run.

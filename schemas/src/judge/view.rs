@@ -46,7 +46,9 @@ pub struct Head {
     /// The offset of the last skip that voids an earlier record of the run. The run's records below it may have been applied before
     /// the skip. The projection sets it, not the judge.
     pub displaced_until: Option<Offset>,
-    /// The same, of the skips that can take a number back from the run: the voided record was applied, or consumed a number.
+    /// The run's epoch at the first record below it that a skip voids.
+    pub displaced_epoch: Epoch,
+    /// As `displaced_until`, of the skips that can take a number back from the run: the voided record was applied, or consumed a number.
     pub renumbered_until: Option<Offset>,
     /// The offset of the last skip that voids an earlier claim of the run.
     pub unclaimed_until: Option<Offset>,
@@ -70,6 +72,7 @@ datum!(Head {
     undecided_calls,
     undecided_calls_of_epoch,
     displaced_until,
+    displaced_epoch,
     renumbered_until,
     unclaimed_until,
     is_unclaimed,
@@ -93,6 +96,7 @@ impl Default for Head {
             undecided_calls: 0,
             undecided_calls_of_epoch: 0,
             displaced_until: None,
+            displaced_epoch: Epoch::ZERO,
             renumbered_until: None,
             unclaimed_until: None,
             is_unclaimed: false,
@@ -137,8 +141,8 @@ pub struct CallState {
     pub status: CallStatus,
     /// The payload hash of the record that ended it.
     pub outcome_hash: Option<Sha256>,
-    /// Whether a refused result is attached as evidence.
-    pub has_evidence: bool,
+    /// Whether it has evidence that a decision without a basis adopts.
+    pub has_counted_evidence: bool,
 }
 
 /// The state of a pending effect, for judging attempts and decisions.

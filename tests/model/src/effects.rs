@@ -164,6 +164,8 @@ struct Reached {
     committed: bool,
     /// The offset of the last skip of an earlier record of the run.
     until: Option<u64>,
+    /// The epoch at the first skipped record before that skip.
+    until_epoch: u64,
     /// The same, of the skips that take a number back, or an applied record.
     renumbered_until: Option<u64>,
     /// The offset of the last skip of an earlier claim.

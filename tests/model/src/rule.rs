@@ -130,6 +130,8 @@ pub enum Rule {
     EvidenceFenced,
     /// A result after the run's end is evidence, too.
     EvidenceEnded,
+    /// A result that is refused for its numbers, or in a batch, is evidence, too.
+    EvidenceOfNumbers,
     /// When more evidence arrives than is kept, the oldest that does not say that the effect happened is discarded.
     EvidenceMakesRoom,
     /// A refused result that contradicts the end of its effect is kept.
@@ -214,7 +216,7 @@ pub enum Rule {
     SkipKeepsStart,
     /// Between a skipped claim and its skip nobody writes the run.
     SkippedClaim,
-    /// In a run with a skip each refused result is evidence.
+    /// In a run with a skip, decisions without a basis count each refused result as evidence.
     EvidenceAfterSkip,
     /// An attempt that was not checked does not replace a skipped or displaced start.
     UncheckedAttempt,
@@ -222,7 +224,7 @@ pub enum Rule {
     SkippedStartIsForeign,
     /// A skip of a refused record that left no trace leaves none.
     SkipOfRefused,
-    /// In a run with a skip each refused result that is skipped leaves a trace.
+    /// A refused result that is skipped leaves a trace for any reason for which it is evidence.
     SkipOfLaterEvidence,
     /// A log that lost records cannot void an applied one: the partition stops at the skip.
     CannotRebuild,
@@ -274,7 +276,7 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Self; 131] = [
+    pub const ALL: [Self; 132] = [
         Self::RepeatOfApplied,
         Self::RepeatOfRefused,
         Self::Renumbered,
@@ -336,6 +338,7 @@ impl Rule {
         Self::KeyIsRetrySafe,
         Self::EvidenceFenced,
         Self::EvidenceEnded,
+        Self::EvidenceOfNumbers,
         Self::EvidenceMakesRoom,
         Self::ContradictionKept,
         Self::ApprovalTransition,

@@ -349,7 +349,7 @@ impl Ledger {
     ) -> String {
         let run = Self::runs().find(|run| record.body.run_id.as_str() == run_id(*run));
         let applied = outcome == "applied";
-        let is_evidence = outcome == "refused" && self.makes_evidence(run, reason.as_deref());
+        let is_evidence = outcome == "refused" && skips::makes_evidence(reason.as_deref());
         let facts = &record.body.facts;
         let line = format!(
             "{}:{} {} {} {} by {} epoch {} seq {}/{}: {outcome} {}",

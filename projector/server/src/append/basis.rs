@@ -213,13 +213,14 @@ impl Check<'_> {
     }
 
     /// Checks a decision without a basis for changes that the judge cannot see. The judge itself refuses a revision
-    /// that is too small.
+    /// that is too small. A `not_done` that names the evidence that answers show as adoptable then names the evidence that the judge
+    /// reads.
     fn check_decision(
         &self,
         row: &EffectRow,
         run_id: RunId<&str>,
         effect: RecordId<&str>,
-        facts: &Facts,
+        facts: &mut Facts,
     ) -> Result<(), Error> {
         let seen = self.origin.basis;
         if seen.is_some_and(|seen| seen != row.newest) {
@@ -237,7 +238,7 @@ impl Check<'_> {
         }
         if !row.is_newest_counted && seen.is_none() && facts.revision.is_some() {
             let message = format!(
-                "effect {effect} of run {run_id} has another result under a known record id, which its revision does not count: \
+                "effect {effect} of run {run_id} has a result that its revision does not count: \
                  read it again, and decide with its `basis` (POST /v1/runs/{{run}}/effects/{{id}}/resolution)"
             );
             return Err(Error::new(ErrorKind::Conflict, message));
@@ -254,10 +255,16 @@ impl Check<'_> {
         let Some(hidden) = all.filter(is_hidden).filter(|_| !self.writes_basis) else { return Ok(()) };
         match facts.status.as_deref() {
             Some("adopt") => {
-                other(hidden, "would adopt the first result under this id: decide `done` with the result that you saw")
+                other(hidden, "without a basis would adopt another result: decide `done` with the result that you saw")
             }
             Some("not_done") if happened(&hidden.status) && facts.evidence.as_ref() != Some(&hidden.record_id) => {
                 other(hidden, "must name it, since it says that the effect happened")
+            }
+            Some("not_done") => {
+                if let Some(counted) = by_id.filter(|counted| happened(&counted.status)) {
+                    facts.evidence = Some(counted.record_id.clone());
+                }
+                Ok(())
             }
             _ => Ok(()),
         }

@@ -264,31 +264,32 @@ pub(super) fn project_refusal<R: Rows>(
     (reason, is_displaced): (Reason, bool),
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
-    let is_evidence = reason.is_evidence() || skips::keeps_results(record.run_id, reason, changes)?;
-    if !is_evidence && !reason.keeps_contradictions() && !is_displaced {
+    if !reason.keeps_results() {
         return Ok(());
     }
+    let is_counted = reason.is_counted_evidence() || skips::counts_results(record.run_id, changes)?;
     // In the records' order: a displaced batch may start a call and contain its result.
     each_record(record, at, |record, at| {
         if result_of(record).is_some() {
-            return project_refused_result(record, at, (reason, is_evidence), changes);
+            return project_refused_result(record, at, (reason, is_counted, is_displaced), changes);
         }
         if is_displaced { skips::leave_trace(record, at, changes) } else { Ok(()) }
     })
 }
 
-/// Keeps a refused record that is a result: as evidence while its effect is pending, if it is evidence, and after that if it contradicts the end.
+/// Keeps a refused record that is a result: as evidence while its effect is pending, and after that if it contradicts the end.
+/// `is_counted`: decisions without a basis count the evidence. `is_displaced`: it may have ended its effect before a skip.
 fn project_refused_result<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
-    (reason, is_evidence): (Reason, bool),
+    (reason, is_counted, is_displaced): (Reason, bool, bool),
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     let Some((kind, id, status)) = result_of(record) else { return Ok(()) };
     let result = || EvidenceRow {
         record_id: record.record_id.to_owned(),
         content_hash: record.content_hash(),
-        is_first_of_id: false,
+        is_first_of_id: is_counted,
         status: status.clone(),
         reason,
         offset: at.offset,
@@ -297,10 +298,7 @@ fn project_refused_result<R: Rows>(
         framed: at.row_bytes(),
     };
     if let Some(row) = changes.get::<EffectRow>(&pending(record.run_id, kind, id.borrow()))? {
-        if is_evidence {
-            add_evidence(record, at, id.borrow(), row, result(), changes)?;
-        }
-        return Ok(());
+        return add_evidence(record, at, id.borrow(), row, (result(), is_displaced), changes);
     }
     let key = ended(record.run_id, kind, id.borrow());
     let Some(mut row) = changes.get::<EffectRow>(&key)? else { return Ok(()) };
@@ -317,24 +315,38 @@ fn project_refused_result<R: Rows>(
     change_call(record.run_id, kind, id.borrow(), |call| call.is_contradicted = true, changes)
 }
 
-/// Keeps a refused result as evidence of the pending effect `row`.
+/// Keeps a refused result as evidence of the pending effect `row`. A displaced one, known or not, also leaves the trace of an end: until the
+/// skip nothing decides about the effect or permits it.
 fn add_evidence<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     id: RecordId<&str>,
     mut row: EffectRow,
-    result: EvidenceRow,
+    (result, is_displaced): (EvidenceRow, bool),
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     let before = row.undecided();
-    let Some(gone) = row.add_evidence(result) else { return Ok(()) };
-    super::contents::project(record, at, changes);
-    for gone in gone {
+    let added = row.add_evidence(result);
+    if is_displaced {
+        let head = changes.get::<RunRow>(&runs::key(record.run_id))?.unwrap_or_default().head;
+        if added.is_none() {
+            row = row.counting(record.content_hash().skipped());
+            row.is_newest_void = true;
+        }
+        (row.void_until, row.cleared) = (head.displaced_until, false);
+    } else if added.is_none() {
+        return Ok(());
+    }
+    if added.is_some() {
+        super::contents::project(record, at, changes);
+    }
+    for gone in added.into_iter().flatten() {
         changes.remove(store::contents::key(record.run_id, gone.offset, gone.index));
     }
     changes.put(pending(record.run_id, row.kind, id), &row);
     count_undecided(record.run_id, before, row.undecided(), changes)?;
-    change_call(record.run_id, row.kind, id, |call| call.has_evidence = true, changes)
+    let has_counted_evidence = row.adoptable(true).is_some();
+    change_call(record.run_id, row.kind, id, |call| call.has_counted_evidence = has_counted_evidence, changes)
 }
 
 /// Changes the tool call's row, if the effect is a tool call.

@@ -36,8 +36,12 @@ pub(super) fn project<R: Rows>(
     };
     let began = before.as_ref().map(|row| (row.journal_seq, row.began_offset, row.began_index));
     let (journal_seq, began_offset, began_index) = began.unwrap_or((record.journal_seq, at.offset, at.index));
-    let state =
-        State { status: step.status.clone(), ended: has_ended, set_by: record.payload_hash(), has_evidence: false };
+    let state = State {
+        status: step.status.clone(),
+        ended: has_ended,
+        set_by: record.payload_hash(),
+        has_counted_evidence: false,
+    };
     let (offset, index_at) = (at.offset, at.index);
     let record_id = record.record_id.to_owned();
     let row = StateRow { state, journal_seq, began_offset, began_index, record_id, offset, index: index_at };

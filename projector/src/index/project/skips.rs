@@ -53,7 +53,7 @@ pub(super) fn project_voided<R: Rows>(
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     let (traces, takes_back) = without_skip(record, at, partitions, changes)?;
-    project_skip(record.run_id, by, takes_back, changes)?;
+    project_skip(record.run_id, (at.offset, by), takes_back, changes)?;
     deliveries::project(record, at, changes);
     let left = apart(changes, |changes| leave_traces(record, at, traces, changes))?;
     for (key, row) in left.into_iter().flat_map(|((), rows)| rows) {
@@ -82,16 +82,19 @@ pub(super) enum TakesBack {
     Claim,
 }
 
-/// Records that the skip at `by` voids a record of the run.
+/// Records that the skip at `by` voids the run's record at `offset`.
 pub(super) fn project_skip<R: Rows>(
     run_id: RunId<&str>,
-    by: Offset,
+    (offset, by): (Offset, Offset),
     takes_back: TakesBack,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     let key = runs::key(run_id);
     let mut row: RunRow = changes.get(&key)?.unwrap_or_default();
     let head = &mut row.head;
+    if head.displaced_until.is_none_or(|until| until <= offset) {
+        head.displaced_epoch = head.epoch;
+    }
     head.displaced_until = head.displaced_until.max(Some(by));
     if takes_back >= TakesBack::Number {
         head.renumbered_until = head.renumbered_until.max(Some(by));
@@ -123,9 +126,7 @@ fn without_skip<R: Rows>(
             _ => Traces::Nothing,
         },
         super::Effect::Refused(reason) if is_displaced(&record, at, *reason, &head) => Traces::All,
-        super::Effect::Refused(reason) if reason.is_evidence() || keeps_results(record.run_id, *reason, changes)? => {
-            Traces::Results
-        }
+        super::Effect::Refused(reason) if reason.keeps_results() => Traces::Results,
         super::Effect::Refused(_) => Traces::Nothing,
     };
     let takes_back = match effect {
@@ -159,8 +160,8 @@ pub(super) fn is_displaced(record: &Envelope<'_>, at: RecordContext<'_>, reason:
         // No run can apply these.
         Reason::Batch | Reason::WrongPartition => None,
         reason if is_for_a_trace(reason) => head.displaced_until,
-        // Without a voided claim the run has the epoch that it had before the skip, or a lower one.
-        Reason::Fenced if !head.is_unclaimed && record.writer_epoch < head.epoch => None,
+        // Before the skip, too, it was fenced. A claim may have raised the epoch since only because the skipped record is void.
+        Reason::Fenced if !head.is_unclaimed && record.writer_epoch < head.displaced_epoch => None,
         _ => head.renumbered_until,
     };
     until.is_some_and(|until| at.offset < until)
@@ -178,14 +179,11 @@ pub(super) fn after_refusal(head: Head, at: RecordContext<'_>, reason: Reason) -
     Head { renumbered_until: head.renumbered_until.max(until), ..head }
 }
 
-/// Whether the run keeps each refused result as evidence: in a run with a skip, the numbers of a process can be wrong until it ends.
-pub(super) fn keeps_results<R: Rows>(
-    run_id: RunId<&str>,
-    reason: Reason,
-    changes: &Changes<'_, R>,
-) -> Result<bool, store::Error> {
+/// Whether decisions without a basis count each refused result of the run as evidence: in a run with a skip, the numbers of a process
+/// can be wrong until it ends.
+pub(super) fn counts_results<R: Rows>(run_id: RunId<&str>, changes: &Changes<'_, R>) -> Result<bool, store::Error> {
     let head = changes.get::<RunRow>(&runs::key(run_id))?.unwrap_or_default().head;
-    Ok(head.displaced_until.is_some() && !matches!(reason, Reason::Batch | Reason::WrongPartition))
+    Ok(head.displaced_until.is_some())
 }
 
 /// Leaves the traces of a record that repeats a displaced record. Its results are evidence already.
@@ -345,15 +343,16 @@ mod tests {
     fn a_panic_apart_changes_no_row() {
         let (rows, run) = (Memory::default(), RunId::new("r").expect("an id"));
         let mut changes = Changes::new(&rows);
-        project_skip(run, Offset::from(3), TakesBack::Words, &mut changes).expect("rows in memory");
+        let skip = |by: u32| (Offset::ZERO, Offset::from(by));
+        project_skip(run, skip(3), TakesBack::Words, &mut changes).expect("rows in memory");
         let panicked = apart(&changes, |apart| -> Result<(), store::Error> {
-            project_skip(run, Offset::from(7), TakesBack::Words, apart)?;
+            project_skip(run, skip(7), TakesBack::Words, apart)?;
             panic!("a record that cannot be projected")
         });
         assert!(panicked.expect("rows in memory").is_none());
         let until = |changes: &Changes<'_, Memory>| changes.get::<RunRow>(&runs::key(run)).expect("it decodes");
         assert_eq!(until(&changes).and_then(|row| row.head.displaced_until), Some(Offset::from(3)));
-        let (_, changed) = apart(&changes, |apart| project_skip(run, Offset::from(7), TakesBack::Words, apart))
+        let (_, changed) = apart(&changes, |apart| project_skip(run, skip(7), TakesBack::Words, apart))
             .expect("rows in memory")
             .expect("no panic");
         assert_eq!(changed.len(), 1);

@@ -71,7 +71,7 @@ pub(super) fn project_request<R: Rows>(
         status_index: at.index,
         outcome_hash: None,
         idempotency_key: record.idempotency_key.map(str::to_owned),
-        has_evidence: false,
+        has_counted_evidence: false,
         is_contradicted: false,
         requested: facts::validity(&record),
         ended: None,

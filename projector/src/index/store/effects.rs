@@ -235,11 +235,11 @@ impl EffectRow {
     /// hash) is already stored.
     ///
     /// The first result of each record id is stored and counted separately, because decisions without a basis are judged by
-    /// it.
+    /// it, unless `row.is_first_of_id` is false: they do not count it.
     pub fn add_evidence(&mut self, mut row: EvidenceRow) -> Option<Vec<EvidenceRow>> {
         let same_id = |other: &EvidenceRow| other.record_id == row.record_id;
         let same = self.evidence.iter().position(|other| same_id(other) && other.content_hash == row.content_hash);
-        row.is_first_of_id = !self.evidence.iter().any(|other| other.is_first_of_id && same_id(other));
+        row.is_first_of_id &= !self.evidence.iter().any(|other| other.is_first_of_id && same_id(other));
         if same.is_some() && !row.is_first_of_id {
             return None;
         }
@@ -260,7 +260,8 @@ impl EffectRow {
     ///
     /// Evidence does not contradict the end, because it was known when the effect ended. A `give_up` decision leaves the
     /// outcome unknown, so only a result that states that the effect happened contradicts it.
-    pub fn add_contradicting(&mut self, row: EvidenceRow) -> bool {
+    pub fn add_contradicting(&mut self, mut row: EvidenceRow) -> bool {
+        row.is_first_of_id = false;
         let same = |other: &EvidenceRow| other.record_id == row.record_id && other.content_hash == row.content_hash;
         let is_known = self.evidence.iter().chain(&self.contradicting).any(same);
         if is_known || (self.given_up && !happened(&row.status)) {
@@ -310,8 +311,8 @@ impl EffectRow {
 
     /// The judge's input.
     pub fn state(self, ended: bool) -> State {
-        let has_evidence = !self.evidence.is_empty();
-        State { status: self.status, ended, set_by: self.set_by.unwrap_or_default(), has_evidence }
+        let has_counted_evidence = self.adoptable(true).is_some();
+        State { status: self.status, ended, set_by: self.set_by.unwrap_or_default(), has_counted_evidence }
     }
 }
 

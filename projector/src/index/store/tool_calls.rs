@@ -100,7 +100,7 @@ pub struct CallRow {
     /// The idempotency or dedupe key of its request.
     pub idempotency_key: Option<String>,
     /// Whether a refused result is attached as evidence.
-    pub has_evidence: bool,
+    pub has_counted_evidence: bool,
     /// Whether a result that arrived after its end contradicts it.
     pub is_contradicted: bool,
     /// The valid time of the request.
@@ -124,7 +124,7 @@ datum!(CallRow {
     status_index,
     outcome_hash,
     idempotency_key,
-    has_evidence,
+    has_counted_evidence,
     is_contradicted,
     requested,
     ended,
@@ -135,6 +135,10 @@ datum!(CallRow {
 impl CallRow {
     /// The judge's input.
     pub fn state(&self) -> CallState {
-        CallState { status: self.status, outcome_hash: self.outcome_hash, has_evidence: self.has_evidence }
+        CallState {
+            status: self.status,
+            outcome_hash: self.outcome_hash,
+            has_counted_evidence: self.has_counted_evidence,
+        }
     }
 }

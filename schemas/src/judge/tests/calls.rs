@@ -50,7 +50,7 @@ fn an_answer_needs_a_request() {
 fn only_an_effect_with_evidence_is_adopted() {
     let mut run = Run::claimed("a");
     assert_eq!(run.add("x", resolution("call", "adopt")), Refused(Reason::Transition));
-    run.calls.get_mut("call").unwrap().has_evidence = true;
+    run.calls.get_mut("call").unwrap().has_counted_evidence = true;
     assert_eq!(run.add("y", resolution("call", "adopt")), Applied);
 }
 
@@ -87,7 +87,7 @@ fn a_decision_is_refused_as_stale_where_the_effect_has_a_greater_revision_and_on
 #[test]
 fn a_decision_names_the_evidence_that_it_adopts_or_decides_against() {
     let mut run = Run::claimed("a");
-    run.calls.get_mut("call").unwrap().has_evidence = true;
+    run.calls.get_mut("call").unwrap().has_counted_evidence = true;
     run.pending.insert(id("call"), pending(2, Some((id("e"), true))));
     let naming = |evidence: &'static str| {
         move |record: &mut JournalRecord| {
@@ -159,7 +159,7 @@ fn an_attempt_with_a_basis_needs_permission_the_newest_record_and_the_next_numbe
 #[test]
 fn a_decision_with_a_basis_is_stale_unless_it_names_the_newest_record() {
     let mut run = Run::claimed("a");
-    run.calls.get_mut("call").unwrap().has_evidence = true;
+    run.calls.get_mut("call").unwrap().has_counted_evidence = true;
     let (newest, older) = (ContentHash(Sha256::of(b"newest")), ContentHash(Sha256::of(b"older")));
     let by_id = Some((id("e"), false));
     let effect = PendingEffect { newest, adoptable: Some((id("e"), true)), ..pending(2, by_id) };

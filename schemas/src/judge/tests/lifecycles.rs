@@ -327,7 +327,7 @@ fn a_decision_on_a_contracts_effect_needs_it_to_be_pending() {
         run.say(family, "k", opened);
         assert_eq!(run.add("r1", resolution("k", "not_done")), Applied, "{family:?}");
         assert_eq!(run.add("r2", resolution("k", "adopt")), Refused(Reason::Transition), "without evidence");
-        run.states.get_mut(&(family, "k".into())).unwrap().has_evidence = true;
+        run.states.get_mut(&(family, "k".into())).unwrap().has_counted_evidence = true;
         assert_eq!(run.add("r3", resolution("k", "adopt")), Applied);
         run.say(family, "k", ended);
         assert_eq!(run.add("r4", resolution("k", "done")), Refused(Reason::Transition));

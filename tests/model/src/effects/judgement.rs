@@ -27,7 +27,7 @@ pub(crate) fn refusal(rules: &Rules, run: &Run, record: &Value) -> Option<Reason
     }
     let adopts_nothing = kind == "effect_resolution"
         && text(record, "/payload/decision") == "adopt"
-        && effect.is_some_and(|effect| effect.evidence.is_empty());
+        && effect.is_some_and(|effect| effect.adoptable(rules, record).is_none());
     let answers_nothing = effect.is_none_or(|effect| !effect.pending());
     if rules.fires(rule, answers_nothing || adopts_nothing) {
         return Some(Reason::Transition);

@@ -61,7 +61,7 @@ fn make_room(rules: &Rules, results: &mut Vec<Evidence>, first: bool) {
 }
 
 /// A refused result is kept: as evidence while its effect is pending, and where it contradicts the end. `after_skip`: in a run with a skip.
-/// The result is the entry's record at `index`.
+/// The result is the entry's record at `index`. Returns whether it is new evidence.
 pub(super) fn keep(
     rules: &Rules,
     effects: &mut [Effect],
@@ -69,15 +69,13 @@ pub(super) fn keep(
     (at, index): (usize, u32),
     record: &Value,
     (reason, after_skip): (Reason, bool),
-) {
-    let after_skip = after_skip && !matches!(reason, Reason::Batch | Reason::WrongPartition);
-    let kept = [Reason::Fenced, Reason::Ended, Reason::Transition, Reason::Conflict, Reason::NotStartedHere];
-    if !kept.contains(&reason) && !after_skip {
-        return;
+) -> bool {
+    if matches!(reason, Reason::Batch | Reason::WrongPartition) {
+        return false;
     }
     let entry = &run.entries[at];
-    let Some((kind, id, status)) = result_of(rules, record) else { return };
-    let Some(effect) = effects.iter_mut().find(|effect| effect.kind == kind && effect.id == id) else { return };
+    let Some((kind, id, status)) = result_of(rules, record) else { return false };
+    let Some(effect) = effects.iter_mut().find(|effect| effect.kind == kind && effect.id == id) else { return false };
     let content = entry.content(index, record);
     let result = Evidence { entry: at, index, status, result: record.clone(), content, first: false };
     if effect.pending() {
@@ -90,27 +88,30 @@ pub(super) fn keep(
     if !applied && !marks {
         effect.contradict(rules, result);
     }
+    false
 }
 
-/// Keeps a refused result of a pending effect once. It cancels a `not_done` decision.
-fn evidence(rules: &Rules, effect: &mut Effect, (reason, after_skip): (Reason, bool), mut result: Evidence) {
+/// Keeps a refused result of a pending effect once, and returns whether it is new. It cancels a `not_done` decision. In a run without a skip, decisions without a basis
+/// do not count a result that is refused for its numbers.
+fn evidence(rules: &Rules, effect: &mut Effect, (reason, after_skip): (Reason, bool), mut result: Evidence) -> bool {
     let rule = match reason {
         Reason::Fenced => Rule::EvidenceFenced,
         Reason::Ended => Rule::EvidenceEnded,
         Reason::NotStartedHere => Rule::EvidenceNotStartedHere,
-        _ if after_skip => Rule::EvidenceAfterSkip,
-        _ => return,
+        _ => Rule::EvidenceOfNumbers,
     };
+    let uncounted = rule == Rule::EvidenceOfNumbers && !rules.fires(Rule::EvidenceAfterSkip, after_skip);
     let same_id = |other: &Evidence| text(&other.result, "/record_id") == text(&result.result, "/record_id");
     let id_known = effect.evidence.iter().any(|other| other.first && same_id(other));
     let same = effect.evidence.iter().position(|other| same_id(other) && other.content == result.content);
-    if id_known && (same.is_some() || !rules.fires(Rule::EvidenceOfSameId, true)) || !rules.fires(rule, true) {
-        return;
+    let known = same.is_some() && (id_known || uncounted);
+    if known || (id_known && !rules.fires(Rule::EvidenceOfSameId, true)) || !rules.fires(rule, true) {
+        return false;
     }
     if let Some(same) = same {
         effect.evidence.remove(same);
     }
-    result.first = !rules.fires(Rule::EvidenceById, id_known);
+    result.first = !uncounted && !rules.fires(Rule::EvidenceById, id_known);
     let first = result.first;
     effect.revision += u64::from(first);
     effect.newest.clone_from(&result.content);
@@ -118,6 +119,7 @@ fn evidence(rules: &Rules, effect: &mut Effect, (reason, after_skip): (Reason, b
     effect.evidence.push(result);
     make_room(rules, &mut effect.evidence, first);
     effect.take_back(rules);
+    true
 }
 
 /// The result that a record states: the effect's kind, its id, the status.

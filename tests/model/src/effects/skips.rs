@@ -8,6 +8,7 @@ use crate::{
     rule::{Rule, Rules},
     run::{Entry, Reason, Run, Traces, Verdict},
 };
+use serde_json::Value;
 use std::sync::Arc;
 
 /// Whether a refused record may have been applied before a skip: it is between the skip and the record that the skip voids.
@@ -17,7 +18,7 @@ pub(super) fn displaces(rules: &Rules, reached: Reached, entry: &Entry, reason: 
         reason if is_for_a_trace(reason) => reached.until,
         Reason::Fenced => {
             let unclaimed = reached.unclaimed_until.is_some_and(|until| entry.offset < until);
-            let possible = unclaimed || number(&entry.record, "/writer_epoch") >= reached.epoch;
+            let possible = unclaimed || number(&entry.record, "/writer_epoch") >= reached.until_epoch;
             reached.renumbered_until.filter(|_| possible)
         }
         _ => reached.renumbered_until,
@@ -37,6 +38,9 @@ impl Reached {
     pub(super) fn passes(&mut self, rules: &Rules, entry: &Entry) {
         match entry.verdict {
             Verdict::Skipped { renumbers, by, .. } => {
+                if self.until.is_none_or(|until| until <= entry.offset) {
+                    self.until_epoch = self.epoch;
+                }
                 self.until = self.until.max(Some(by));
                 self.renumbered_until = self.renumbered_until.max(Some(by).filter(|_| renumbers));
             }
@@ -73,8 +77,7 @@ pub(crate) fn without_skip(rules: &Rules, with: &Run, at: usize) -> (Traces, boo
             return Traces::All;
         }
         let evidence = matches!(reason, Reason::Fenced | Reason::Ended | Reason::NotStartedHere);
-        // In a run with a skip each refused result is evidence.
-        let is_kept = reached.until.is_some() && !matches!(reason, Reason::Batch | Reason::WrongPartition);
+        let is_kept = !matches!(reason, Reason::Batch | Reason::WrongPartition);
         if evidence || rules.fires(Rule::SkipOfLaterEvidence, is_kept) { Traces::Results } else { Traces::Nothing }
     };
     let traces = match entry.verdict {
@@ -123,7 +126,10 @@ pub(super) fn leave_traces(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, 
         let leaves = match entry.verdict {
             Verdict::Skipped { traces, .. } => traces == Traces::All || (traces == Traces::Results && result),
             Verdict::Refused(reason) => {
-                refused::keep(rules, effects, run, (at, index), record, (reason, true));
+                let is_new = refused::keep(rules, effects, run, (at, index), record, (reason, true));
+                if result {
+                    leave_trace_of_end(rules, effects, (reached, entry.content(index, record)), record, is_new);
+                }
                 !result
             }
             _ => !result,
@@ -133,6 +139,28 @@ pub(super) fn leave_traces(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, 
             leave_trace(rules, effects, run, (at, reached), &one);
         }
     }
+}
+
+/// A displaced result may have ended its effect. `is_new`: it is evidence that was not known, so it counts.
+fn leave_trace_of_end(
+    rules: &Rules,
+    effects: &mut [Effect],
+    (reached, content): (Reached, String),
+    record: &Value,
+    is_new: bool,
+) {
+    let Some((kind, id, _)) = refused::result_of(rules, record) else { return };
+    let of_result = |effect: &&mut Effect| effect.kind == kind && effect.id == id && effect.pending();
+    let Some(effect) = effects.iter_mut().find(of_result) else { return };
+    if !is_new {
+        if rules.fires(Rule::SkipPermitsNothing, true) {
+            effect.newest = hashes::skipped(&content);
+            effect.void_newest = true;
+        }
+        effect.revision += u64::from(rules.fires(Rule::SkippedCounts, true));
+    }
+    effect.void_until = reached.until;
+    effect.not_done = effect.not_done && !rules.fires(Rule::SkipRevokes, effect.not_done);
 }
 
 /// Leaves the trace of one record, which is `one`, in the entry at `at`.

@@ -1,6 +1,6 @@
 //! Effects: when they may run, the fate of their results, and the answers to their callers.
 
-use super::{Claim, Effect, Landed, Ledger, excuses, failure, run_id, text};
+use super::{Claim, Effect, Landed, Ledger, excuses, failure, run_id, skips, text};
 use crate::{ambient, life, plan::Via};
 use runlog_producer::{Answer, Error, SideEffect};
 use runlog_schemas::{
@@ -258,11 +258,11 @@ impl Ledger {
     fn counts(&self, run: u32, life: u32, at: Offset, landed: &Landed) -> bool {
         match (landed.outcome.as_str(), landed.reason.as_deref()) {
             ("applied" | "repeat", None) => true,
-            (_, Some("fenced" | "gap" | "sequence" | "conflict" | "transition" | "checkpoint"))
-                if self.displaced_since_opening(run, life).is_some() =>
-            {
-                true
-            }
+            // The start that a skip displaced is no handle's own.
+            (
+                _,
+                Some("fenced" | "gap" | "sequence" | "conflict" | "transition" | "checkpoint" | "not_started_here"),
+            ) if self.displaced_since_opening(run, life).is_some() => true,
             (_, Some("fenced")) => self.lost_to(run, life).ok().flatten().is_some_and(|claim| claim.offset < at),
             _ if landed.was_skipped => true,
             // An operator's decision ended the call while it was in flight, and that is its answer.
@@ -312,9 +312,7 @@ impl Ledger {
     /// A record was judged. Notes whether it keeps the result of a call.
     pub(super) fn keeps(&mut self, at: (PartitionId, Offset)) {
         let Some(landed) = self.records.get(&at) else { return };
-        let run = Self::runs().find(|run| landed.record.body.run_id.as_str() == run_id(*run));
-        let reason = landed.reason.as_deref();
-        let evidence = self.makes_evidence(run, reason) || matches!(reason, Some("transition" | "conflict"));
+        let is_evidence = skips::makes_evidence(landed.reason.as_deref());
         let applied = landed.reason.is_none() && matches!(landed.outcome.as_str(), "applied" | "repeat");
         let result = match &landed.record.payload {
             Payload::ToolCallCompleted(done) => (done.request_record_id.as_str().to_owned(), text(&done.result)),
@@ -328,7 +326,7 @@ impl Ledger {
             }
             _ => return,
         };
-        if evidence || applied {
+        if is_evidence || applied {
             self.kept.insert(result);
         }
     }

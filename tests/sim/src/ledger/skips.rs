@@ -42,6 +42,11 @@ fn is_of(record: &JournalRecord, kind: Kind) -> bool {
     }
 }
 
+/// Whether a result that is refused for this reason is kept.
+pub(super) fn makes_evidence(reason: Option<&str>) -> bool {
+    reason.is_some_and(|reason| !matches!(reason, "batch" | "wrong_partition"))
+}
+
 impl Ledger {
     /// The applied record that precedes the nth applied record of a kind in a run by `back` applied records.
     pub(crate) fn nth_applied(&self, run: u32, kind: Kind, nth: usize, back: usize) -> Option<(PartitionId, Offset)> {
@@ -83,13 +88,6 @@ impl Ledger {
     /// A life has ended.
     pub(super) fn exits(&mut self, life: u32) {
         self.displaced.present.retain(|(_, present)| *present != life);
-    }
-
-    /// Whether a refused result of a run is evidence: in a run with a skip, each one.
-    pub(super) fn makes_evidence(&self, run: Option<u32>, reason: Option<&str>) -> bool {
-        let has_skip = run.is_some_and(|run| self.has_skip(run));
-        let of_skip = |reason: &str| has_skip && !matches!(reason, "batch" | "wrong_partition");
-        reason.is_some_and(|reason| matches!(reason, "fenced" | "ended" | "not_started_here") || of_skip(reason))
     }
 
     /// Whether a record of a run was skipped.
@@ -214,8 +212,7 @@ impl Ledger {
             .map(|(at, landed)| (*at, landed.clone()))
             .collect();
         for (at, landed) in records {
-            let run = Self::runs().find(|run| landed.record.body.run_id.as_str() == super::run_id(*run));
-            let is_evidence = landed.outcome == "refused" && self.makes_evidence(run, landed.reason.as_deref());
+            let is_evidence = landed.outcome == "refused" && makes_evidence(landed.reason.as_deref());
             self.note(at, &landed.record, (landed.outcome == "applied", is_evidence));
             self.knows_displaced(&landed.record);
             if landed.outcome == "applied"

@@ -38,6 +38,8 @@ fn a_displaced_attempt_on_a_call_with_another_end_leaves_no_trace() -> anyhow::R
     ensure!(decide(&server, "pay", "not_done")?["outcome"] == "applied");
     let victim = writer.applied(&server, "say", &turn("poison"))?;
     let result = writer.refused(&server, "result", &completed("pay"))?;
+    // It is evidence, so the call needs another decision.
+    ensure!(decide(&server, "pay", "not_done")?["outcome"] == "applied");
     let again = writer.applied(&server, "again", &attempt("pay", 2))?;
     // The effect may run a second time here.
     skip(&server, victim)?;

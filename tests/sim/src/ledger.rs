@@ -13,7 +13,7 @@
 
 use crate::{
     ambient,
-    plan::{LETTER, Life, Plan, RUNS, What},
+    plan::{LETTER, Life, PUBLISHED, Plan, RUNS, What},
     stage::Counts,
 };
 use permissions::History;
@@ -32,6 +32,7 @@ use std::{
     sync::Arc,
 };
 
+mod batches;
 mod decisions;
 mod effects;
 mod excuses;
@@ -46,7 +47,7 @@ pub(crate) use questions::{Question, differs};
 
 /// A run's id.
 pub(crate) fn run_id(run: u32) -> String {
-    format!("run-{run}")
+    if run == PUBLISHED { "published".to_owned() } else { format!("run-{run}") }
 }
 
 /// The harness's observations and requirements.
@@ -297,11 +298,7 @@ impl Ledger {
             // The JSON of a record leaves it out.
             json["facts"]["shown"] = secret.reveal().into();
         }
-        let records = match &record.payload {
-            Payload::Batch(batch) => batch.records.as_slice(),
-            _ => std::slice::from_ref(&record),
-        };
-        let contents = records.iter().map(|record| record.content_hash().to_string()).collect();
+        let contents = batches::members(&record).iter().map(|record| record.content_hash().to_string()).collect();
         self.waiting.push(at);
         self.records.insert(at, Landed { record, outcome: String::new(), reason: None, was_skipped: false });
         Delivered::Record { record: Arc::new(json), version, datums: Vec::new(), contents }
@@ -377,8 +374,10 @@ impl Ledger {
             if applied {
                 self.check_intrusion(at, record);
             }
-            self.took_place(run, at, record, applied);
-            self.note(at, record, (applied, is_evidence));
+            for (record, applied) in self.judged_members(at, record, applied) {
+                self.took_place(run, at, &record, applied);
+                self.note(at, &record, (applied, is_evidence));
+            }
         }
         self.keeps(at);
         line

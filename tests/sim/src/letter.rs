@@ -54,6 +54,8 @@ pub(crate) struct Letter {
     two: bool,
     /// Sends an intent without a lookup before it, as a client without (6) would.
     hasty: bool,
+    /// Sends some intents with a checkpoint, and some results with a message.
+    batches: bool,
     /// The records under which it started an effect.
     started: Mutex<BTreeSet<String>>,
     /// The pending calls of the recovery at the opening: class and attempts.
@@ -66,6 +68,7 @@ pub(crate) struct Letter {
 struct Numbers {
     checkpoint: u64,
     own_decision: u64,
+    message: u64,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -84,6 +87,7 @@ impl Letter {
             dice: Mutex::new(dice),
             two,
             hasty,
+            batches: stage.plan.has_batches(),
             started: Mutex::default(),
             opened: Mutex::default(),
             next: Mutex::default(),
@@ -170,7 +174,7 @@ impl Letter {
         match step.what {
             What::Call { key, ms, ends, .. } => {
                 self.stage.ledger().works(self.life.id, LETTER, step.id, true);
-                let called = self.call(me, step.id, (key, ms, ends)).await;
+                let called = self.call(me, step.id, (key, ms, ends), done).await;
                 self.stage.ledger().works(self.life.id, LETTER, step.id, false);
                 called.map(|()| false)
             }
@@ -250,7 +254,13 @@ impl Letter {
     }
 
     /// Makes a call, or finds out how it ended.
-    async fn call(&self, me: &Writer, step: u32, (key, ms, ends): (bool, u64, Ends)) -> Result<(), Gone> {
+    async fn call(
+        &self,
+        me: &Writer,
+        step: u32,
+        (key, ms, ends): (bool, u64, Ends),
+        done: &BTreeSet<u64>,
+    ) -> Result<(), Gone> {
         let (id, mut tries) = (format!("step-{step}"), 0);
         let mut look = !self.hasty;
         loop {
@@ -267,7 +277,7 @@ impl Letter {
                     return Ok(());
                 }
                 Some("pending") => self.again(me, &id).await?,
-                _ => self.request(me, &id, (step, key)).await?,
+                _ => self.request(me, &id, (step, key), done).await?,
             };
             let Some((record_id, attempt)) = attempt else {
                 self.wait(&mut tries).await?;
@@ -328,8 +338,14 @@ impl Letter {
 
     /// Saves which steps are done (7). A refused checkpoint is no loss.
     async fn checkpoint(&self, me: &Writer, done: &BTreeSet<u64>) -> Result<(), Gone> {
+        let Some((id, payload)) = self.state(me, done).await? else { return Ok(()) };
+        self.append(me, &id, payload, &Value::Null, "").await.map(drop)
+    }
+
+    /// The id and the payload of a checkpoint; `None` if another process has the run.
+    async fn state(&self, me: &Writer, done: &BTreeSet<u64>) -> Result<Option<(String, Value)>, Gone> {
         let (_, run) = self.ask("GET", "?deadline_ms=5000", &Value::Null).await?;
-        let (Some(next), true) = (run["next_journal_seq"].as_u64(), self.is_me(&run, me)) else { return Ok(()) };
+        let (Some(next), true) = (run["next_journal_seq"].as_u64(), self.is_me(&run, me)) else { return Ok(None) };
         let number = {
             let mut numbers = locked(&self.next);
             numbers.checkpoint += 1;
@@ -339,7 +355,7 @@ impl Letter {
         let messages: Vec<Value> = done.iter().map(|step| json!({ "done": step })).collect();
         let payload = json!({ "type": "loop_checkpoint", "checkpoint_id": id, "checkpoint_seq": number,
             "covers_journal_seq": next - 1, "schema_version": 1, "messages": messages, "state": { "done": done } });
-        self.append(me, &id, payload, &Value::Null, "").await.map(drop)
+        Ok(Some((id, payload)))
     }
 
     /// Ends the run (11). Returns whether it has ended.

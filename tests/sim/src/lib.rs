@@ -39,13 +39,14 @@
 //!   the intent and let the answer say whose it is; some read back in the same request, some in a second one. They
 //!   run a pending call again as the recovery of their opening says, decide that their own effects were not started,
 //!   and some of their keys are empty. Some send an attempt with a wrong number first. A proxy delivers some claims and appends twice.
+//!   In some seeds they send intents in a batch with a checkpoint, and results in a batch with a message (`plan::batches`).
 //! * A look at its run from time to time in each process, over the same connection.
 //! * Two clients without a handle that let the server number their records.
 //! * Two operators who decide, with and without force, also about calls that a process is at work on, or that may be
 //!   repeated. Some of their decisions omit their basis, name an older revision or wrong evidence, and some
 //!   override evidence that the effect failed. They skip the record at which a partition stopped, and evidence. In some
-//!   runs they skip a record that was applied: an attempt, a decision, a request, a claim, a result, a checkpoint, or a
-//!   record shortly before it. The processes of the run may be alive.
+//!   runs they skip a record that was applied: an attempt, a decision, a request, a claim, a result, a checkpoint, a batch, or a
+//!   record shortly before it. The processes of the run may be alive. They also skip records of writers and publishers.
 //! * In some seeds servers accept tokens: handles and clients have the scopes of agents, operators may also decide and skip. In most of
 //!   these seeds an intruder with the scopes of an agent claims runs, with a guessed secret or without one. It decides that calls of other
 //!   processes were not started, records results of these calls, and tries what only operators may do (`intruder`).
@@ -96,7 +97,6 @@
 //! # What is missing
 //!
 //! * Retention, erasure, the content store, a schema registry, the `local:` transport.
-//! * Skips of applied records of writers and publishers, and of batches.
 //! * Truncation of the log's end, which Kafka does after an unclean election. (Servers see such ends, for a while.)
 //!   A server that starts while it sees one stops those partitions until it starts again; here it then sees the
 //!   true ends.
@@ -137,7 +137,7 @@ pub mod world;
 pub use stage::Counts;
 
 /// The faults, by their names in the counts. Every hundred seeds contain each of them.
-pub const FAULTS: [&str; 58] = [
+pub const FAULTS: [&str; 61] = [
     "a record of an unknown schema",
     "acknowledgement lost",
     "acknowledgement never came",
@@ -151,6 +151,8 @@ pub const FAULTS: [&str; 58] = [
     "append refused: queue full",
     "appends straight to the log",
     "attempt with a wrong number",
+    "batch of a checkpoint and an intent",
+    "batch of a message and a result",
     "batch with a record that is refused",
     "bytes that are no record",
     "call cancelled",
@@ -191,6 +193,7 @@ pub const FAULTS: [&str; 58] = [
     "server reads from a deposed leader since a step",
     "server reads nothing",
     "server refuses requests for now",
+    "skip of an applied record of a writer or a publisher",
     "skip of an applied record, of a run with a process",
     "skip of evidence",
     "skip of what stopped a partition",

@@ -7,7 +7,7 @@ use crate::{
     intruder,
     ledger::{Decided, Phoned, Question, failure, run_id},
     network::Network,
-    plan::{Kind, LETTER, RUNS},
+    plan::{Kind, LETTER, PUBLISHED, RUNS},
     stage::{PARTITIONS, Stage},
 };
 use runlog_log::{Log, Offset, PartitionId};
@@ -96,13 +96,60 @@ impl Operator {
     }
 
     /// Skips a refused result of a call.
-    async fn skip_evidence(&self, request: &str) {
-        let Some((partition, offset)) = self.stage.ledger().evidence_of(request) else { return };
+    async fn skip_evidence(&self, request: &str, (partition, offset): (PartitionId, Offset)) {
         let body = json!({ "partition": partition.get(), "offset": offset.get(), "who": format!("operator {}", self.id), "why": "asked" });
         let answer = self.network.ask(Sender::Operator, "POST", "/v1/skips?force=true&deadline_ms=5000", &body).await;
         self.stage.count("skip of evidence");
         self.stage
             .tell(|| format!("operator {} skips evidence of {request} at {partition}:{offset}: {answer:?}", self.id));
+    }
+
+    /// Waits for the nth evidence of a run's calls. `None` once no fault may begin any more.
+    async fn nth_evidence(&self, run: u32, nth: usize) -> Option<(String, (PartitionId, Offset))> {
+        while !self.stage.is_over() {
+            let evidence = self.stage.ledger().nth_evidence(run, nth);
+            if evidence.is_some() {
+                return evidence;
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+        None
+    }
+
+    /// Gives the call of the nth evidence of a run up by force, once the plan's moment comes, and skips the evidence later.
+    pub(crate) async fn give_up(&self, run: u32, nth: usize, after: u64, skips_after: u64) {
+        let Some((request, evidence)) = self.nth_evidence(run, nth).await else { return };
+        while !self.stage.ledger().phone(&request).is_some_and(|phoned| phoned.busy) {
+            if self.stage.is_over() {
+                return;
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+        sleep(Duration::from_millis(after)).await;
+        let path = format!("/v1/runs/{}/recovery?content=false&limit=1000&deadline_ms=5000", run_id(run));
+        let Some((200, recovery)) = self.network.ask(Sender::Operator, "GET", &path, &Value::Null).await else {
+            return;
+        };
+        let seen = self.ends().get(effect_partition(&recovery).index()).copied().unwrap_or_default();
+        let effect =
+            recovery["pending"].as_array().into_iter().flatten().find(|effect| effect["id"] == request.as_str());
+        let phoned = self.stage.ledger().phone(&request);
+        let (Some(effect), Some(phoned)) = (effect, phoned) else { return };
+        let how = How { choice: Choice::GiveUp, forced: true, by_basis: true, overrides: false };
+        self.decide(run, effect, (&request, seen), &phoned, &how).await;
+        sleep(Duration::from_millis(skips_after)).await;
+        if !self.stage.is_over() {
+            self.skip_evidence(&request, evidence).await;
+        }
+    }
+
+    /// Skips the nth evidence of a run's calls, once the plan's moment comes.
+    pub(crate) async fn skip_nth_evidence(&self, run: u32, nth: usize, after: u64) {
+        let Some((request, at)) = self.nth_evidence(run, nth).await else { return };
+        sleep(Duration::from_millis(after)).await;
+        if !self.stage.is_over() {
+            self.skip_evidence(&request, at).await;
+        }
     }
 
     /// Skips a record that was applied, once the plan's moment comes.
@@ -125,7 +172,9 @@ impl Operator {
         let has_process = self.stage.ledger().has_process(run);
         let body = json!({ "partition": partition.get(), "offset": offset.get(), "who": format!("operator {}", self.id), "why": "asked" });
         let answer = self.network.ask(Sender::Operator, "POST", "/v1/skips?force=true&deadline_ms=5000", &body).await;
-        self.stage.count(if has_process {
+        self.stage.count(if run == PUBLISHED || (RUNS..LETTER).contains(&run) {
+            "skip of an applied record of a writer or a publisher"
+        } else if has_process {
             "skip of an applied record, of a run with a process"
         } else {
             "skip of an applied record, of a run without a process"
@@ -166,7 +215,10 @@ impl Operator {
             // Faults and other actors may interleave here.
             sleep(Duration::from_millis(dice.between(0, 15_000))).await;
             if effect["evidence"].as_array().is_some_and(|all| !all.is_empty()) && dice.percent(SKIPPED) {
-                self.skip_evidence(request).await;
+                let newest = self.stage.ledger().evidence_of(request);
+                if let Some(newest) = newest {
+                    self.skip_evidence(request, newest).await;
+                }
                 continue;
             }
             let how = How { choice, forced: dice.percent(60), by_basis: dice.percent(50), overrides: dice.percent(40) };

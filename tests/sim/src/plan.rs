@@ -3,6 +3,7 @@
 use runlog_schemas::schema::{BASIS_SINCE, WRITTEN_BY_DEFAULT};
 use std::fmt;
 
+mod batches;
 mod draw;
 mod letter;
 mod stories;
@@ -14,6 +15,8 @@ pub const RUNS: u32 = 2;
 pub const SIDES: u32 = RUNS;
 /// The run of the processes that know the protocol alone. Its number follows those of the others.
 pub const LETTER: u32 = RUNS + SIDES;
+/// The run of the clients that let the server number their records.
+pub const PUBLISHED: u32 = LETTER + 1;
 /// Servers over the log.
 pub const SERVERS: u32 = 2;
 /// No fault begins later, milliseconds.
@@ -108,6 +111,13 @@ pub enum Event {
     /// So many milliseconds after the nth record of a kind was applied in a run, an operator skips the applied record `back` places
     /// before it in the run: 0 is the record itself.
     SkipApplied { run: u32, kind: Kind, nth: usize, back: usize, after: u64 },
+    /// Clients of the protocol send some results in a batch with a message, and some intents in a batch with a checkpoint.
+    Batches,
+    /// So many milliseconds after the nth result of a call of this run was refused as evidence, an operator skips it.
+    SkipEvidence { run: u32, nth: usize, after: u64 },
+    /// So many milliseconds after a process is at work on the call of this evidence, an operator gives the call up by force. Later they
+    /// skip the evidence.
+    GiveUp { run: u32, nth: usize, after: u64, skips_after: u64 },
     /// Servers accept tokens: agents may append, and operators may decide and skip.
     Tokens,
     /// A process with the token of an agent acts on a call that another process started, once the run has a pending one. If it claims the
@@ -143,6 +153,10 @@ pub enum Kind {
     Result,
     /// A checkpoint.
     Checkpoint,
+    /// A message.
+    Turn,
+    /// A batch.
+    Batch,
 }
 
 /// A step of a run's agent.
@@ -296,6 +310,11 @@ impl Plan {
     /// Whether the judge checks attempts, and knows the handle that started a call.
     pub fn checks_starts(&self) -> bool {
         checks_starts(self.seed)
+    }
+
+    /// Whether clients of the protocol send batches.
+    pub fn has_batches(&self) -> bool {
+        self.events.contains(&Event::Batches)
     }
 
     /// Whether servers accept tokens only.

@@ -1,6 +1,6 @@
 //! A client without a handle: it posts records of an unclaimed run, and lets the server number them.
 
-use crate::{dice::Dice, grants::Sender, network::Network, stage::Stage};
+use crate::{dice::Dice, grants::Sender, network::Network, plan::PUBLISHED, stage::Stage};
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{sleep, timeout};
@@ -51,9 +51,14 @@ impl Publisher {
                 let (outcome, reason) = (answer["outcome"].as_str(), &answer["reason"]);
                 if status == 200 && matches!(outcome, Some("applied" | "repeat")) && reason.is_null() {
                     self.stage.count("published");
-                    if !self.stage.ledger().has_applied(id) {
-                        self.stage.ledger().fail(format!("{id} is {outcome:?}, and was not applied: {answer}"));
+                    let mut ledger = self.stage.ledger();
+                    if !ledger.has_applied(id) && !ledger.displaces_one_of(PUBLISHED, &[id.to_owned()]) {
+                        ledger.fail(format!("{id} is {outcome:?}, and was not applied: {answer}"));
                     }
+                    return true;
+                }
+                if self.stage.ledger().displaces_one_of(PUBLISHED, &[id.to_owned()]) {
+                    // A skip displaced it.
                     return true;
                 }
                 last = format!("{status} {answer}");

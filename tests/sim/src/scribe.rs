@@ -133,6 +133,8 @@ impl Scribe {
                 self.stage.ledger().reported_lost(self.run, self.life, error);
                 None
             }
+            // A skip displaced it.
+            Action::FixTheInput if self.stage.ledger().is_excused(self.run, self.life) => None,
             Action::FixTheInput => {
                 self.stage.ledger().fail(format!("a record of life {}'s writer is refused: {error}", self.life));
                 None
@@ -153,7 +155,7 @@ impl Scribe {
                 let id = record.body.record_id.as_str().to_owned();
                 let mut ledger = self.stage.ledger();
                 ledger.acknowledged(who, &label(&id), &written.position, |found| found.body.record_id.as_str() == id);
-                if !ledger.has_applied(&id) {
+                if !ledger.has_applied(&id) && !ledger.is_excused(self.run, self.life) {
                     ledger.fail(format!("{} was written, and was not applied: {written:?}", label(&id)));
                 }
             }

@@ -36,6 +36,9 @@ const LAST_LIFE: u32 = 100;
 /// All processes end within this time after the last fault.
 const END_MAX: Duration = Duration::from_secs(3_600);
 
+/// A server reads the skip of a record that stopped a partition within so many seconds.
+const READS_SKIP_MAX: u32 = 10;
+
 /// One seed in so many has its indices on disk.
 const DISK_SEEDS: u64 = 16;
 /// The purpose for which the kind of indices is drawn.
@@ -200,7 +203,8 @@ async fn whole(plan: Plan, storage: &Storage, folder: &Path) -> anyhow::Result<C
                 continue;
             }
             if let Some(difference) = differs(&recovery, &model) {
-                stage.ledger().fail(format!("in the end {} says of run {run}: {difference}", server.name()));
+                let detail = recovery["detail"].as_str().unwrap_or_default();
+                stage.ledger().fail(format!("in the end {} says of run {run}: {difference} {detail}", server.name()));
             }
         }
     }
@@ -226,13 +230,25 @@ async fn whole(plan: Plan, storage: &Storage, folder: &Path) -> anyhow::Result<C
 async fn quiet(stage: &Stage, server: &Server, run: u32) -> anyhow::Result<Option<(Value, Value)>> {
     for _ in 0..=OPERATORS {
         let before = stage.ledger().landed_records();
-        let recovery = recovery(server, run).await?;
+        let recovery = recovery_of_reader(stage, server, run).await?;
         let ledger = stage.ledger();
         if ledger.landed_records() == before {
             return Ok(Some((recovery, ledger.recovery(run))));
         }
     }
     Ok(None)
+}
+
+/// The same as [`recovery`], once the server has read the skip of the record that stopped the run's partition.
+async fn recovery_of_reader(stage: &Stage, server: &Server, run: u32) -> anyhow::Result<Value> {
+    for _ in 0..READS_SKIP_MAX {
+        let answer = recovery(server, run).await?;
+        if answer["kind"] != "partition_stopped" || !stage.ledger().stopped().is_empty() {
+            return Ok(answer);
+        }
+        sleep(Duration::from_secs(1)).await;
+    }
+    recovery(server, run).await
 }
 
 /// A server's recovery of a run, queried without the network.
@@ -363,6 +379,14 @@ async fn weather(
         Event::SkipApplied { run, kind, nth, back, after } => {
             let operator = Operator { id: OPERATORS, stage: stage.clone(), network: network.clone() };
             operator.skip_applied(run, (kind, nth, back), after).await;
+        }
+        Event::SkipEvidence { run, nth, after } => {
+            let operator = Operator { id: OPERATORS, stage: stage.clone(), network: network.clone() };
+            operator.skip_nth_evidence(run, nth, after).await;
+        }
+        Event::GiveUp { run, nth, after, skips_after } => {
+            let operator = Operator { id: OPERATORS, stage: stage.clone(), network: network.clone() };
+            operator.give_up(run, nth, after, skips_after).await;
         }
         Event::Intrusion { run, at, deed, shows } => {
             wait(at).await;

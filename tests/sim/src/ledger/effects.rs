@@ -1,6 +1,6 @@
 //! Effects: when they may run, the fate of their results, and the answers to their callers.
 
-use super::{Claim, Effect, Landed, Ledger, excuses, failure, run_id, skips, text};
+use super::{Claim, Effect, Landed, Ledger, batches::members, excuses, failure, run_id, skips, text};
 use crate::{ambient, life, plan::Via};
 use runlog_producer::{Answer, Error, SideEffect};
 use runlog_schemas::{
@@ -314,20 +314,23 @@ impl Ledger {
         let Some(landed) = self.records.get(&at) else { return };
         let is_evidence = skips::makes_evidence(landed.reason.as_deref());
         let applied = landed.reason.is_none() && matches!(landed.outcome.as_str(), "applied" | "repeat");
-        let result = match &landed.record.payload {
-            Payload::ToolCallCompleted(done) => (done.request_record_id.as_str().to_owned(), text(&done.result)),
-            Payload::ToolCallFailed(failed) => {
-                let error = failure(&failed.error_kind, &failed.error_message);
-                (failed.request_record_id.as_str().to_owned(), error)
-            }
-            Payload::EffectResolution(resolution) if applied && resolution.decision != "not_done" => {
-                self.decided.insert(resolution.request_record_id.as_str().to_owned());
-                return;
-            }
-            _ => return,
-        };
+        if let Payload::EffectResolution(resolution) = &landed.record.payload
+            && applied
+            && resolution.decision != "not_done"
+        {
+            self.decided.insert(resolution.request_record_id.as_str().to_owned());
+        }
         if is_evidence || applied {
-            self.kept.insert(result);
+            self.kept.extend(members(&landed.record).iter().filter_map(|record| match &record.payload {
+                Payload::ToolCallCompleted(done) => {
+                    Some((done.request_record_id.as_str().to_owned(), text(&done.result)))
+                }
+                Payload::ToolCallFailed(failed) => {
+                    let error = failure(&failed.error_kind, &failed.error_message);
+                    Some((failed.request_record_id.as_str().to_owned(), error))
+                }
+                _ => None,
+            }));
         }
     }
 
@@ -397,9 +400,9 @@ impl Ledger {
 
 /// Whether a record is a result of this call.
 fn result_of(landed: &Landed, request: &str) -> bool {
-    match &landed.record.payload {
+    members(&landed.record).iter().any(|record| match &record.payload {
         Payload::ToolCallCompleted(done) => done.request_record_id.as_str() == request,
         Payload::ToolCallFailed(failed) => failed.request_record_id.as_str() == request,
         _ => false,
-    }
+    })
 }

@@ -307,4 +307,18 @@ impl Ledger {
         let is_evidence = |known: &&Known| matches!(known.what, What::Evidence(..));
         known.iter().rev().find(is_evidence).map(|known| known.at)
     }
+
+    /// The call and the place of the nth evidence in a run.
+    pub(crate) fn nth_evidence(&self, run: u32, nth: usize) -> Option<(String, (PartitionId, Offset))> {
+        let of_run = |request: &String| self.requests.get(request).is_some_and(|(of, _)| *of == run);
+        let mut all: Vec<_> = self
+            .histories
+            .iter()
+            .filter(|(request, _)| of_run(request))
+            .flat_map(|(request, history)| history.known.iter().map(move |known| (known.at, &known.what, request)))
+            .filter(|(_, what, _)| matches!(what, What::Evidence(..)))
+            .collect();
+        all.sort_by_key(|(at, ..)| *at);
+        all.get(nth.checked_sub(1)?).map(|(at, _, request)| ((*request).clone(), *at))
+    }
 }

@@ -4,7 +4,7 @@
 //! answers.
 
 use super::{Ledger, excuses};
-use crate::plan::LETTER;
+use crate::plan::PUBLISHED;
 use runlog_model::Model;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -233,8 +233,8 @@ impl Ledger {
         ids.get(nth % ids.len().max(1)).map(|id| (*id).to_owned())
     }
 
-    /// All runs of handles, writers and clients of the protocol.
+    /// All runs of handles, writers, clients of the protocol and publishers.
     pub(crate) fn runs() -> impl Iterator<Item = u32> {
-        0..=LETTER
+        0..=PUBLISHED
     }
 }

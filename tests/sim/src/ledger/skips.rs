@@ -5,7 +5,7 @@
 use super::{Claim, Ledger, permissions::History};
 use crate::{
     ambient,
-    plan::{Kind, RUNS},
+    plan::{Kind, PUBLISHED, RUNS},
 };
 use runlog_schemas::{
     id::{Offset, PartitionId},
@@ -38,6 +38,8 @@ fn is_of(record: &JournalRecord, kind: Kind) -> bool {
         Payload::RunClaim(_) => kind == Kind::Claim,
         Payload::ToolCallCompleted(_) | Payload::ToolCallFailed(_) => kind == Kind::Result,
         Payload::LoopCheckpoint(_) => kind == Kind::Checkpoint,
+        Payload::ConversationTurn(_) => kind == Kind::Turn,
+        Payload::Batch(_) => kind == Kind::Batch,
         _ => false,
     }
 }
@@ -122,9 +124,8 @@ impl Ledger {
 
     /// Whether a skip displaced one of these records of a run. It stays refused under its id, although its agent sends it again.
     pub(crate) fn displaces_one_of(&mut self, run: u32, ids: &[String]) -> bool {
-        let refused = |id: &String| {
-            self.of_run(run, id).any(|landed| landed.outcome == "refused") && !self.has_applied_in(run, id)
-        };
+        let is_void = |landed: &super::Landed| landed.outcome == "refused" || run == PUBLISHED && landed.was_skipped;
+        let refused = |id: &String| self.of_run(run, id).any(is_void) && !self.has_applied_in(run, id);
         let displaced = self.has_skip(run) && ids.iter().any(refused);
         if displaced {
             self.excuse(super::excuses::DISPLACED_PROCESS);
@@ -213,8 +214,10 @@ impl Ledger {
             .collect();
         for (at, landed) in records {
             let is_evidence = landed.outcome == "refused" && makes_evidence(landed.reason.as_deref());
-            self.note(at, &landed.record, (landed.outcome == "applied", is_evidence));
-            self.knows_displaced(&landed.record);
+            for (record, applied) in self.judged_members(at, &landed.record, landed.outcome == "applied") {
+                self.note(at, &record, (applied, is_evidence));
+                self.knows_displaced(&record);
+            }
             if landed.outcome == "applied"
                 && let Payload::EffectResolution(resolution) = &landed.record.payload
             {
@@ -257,8 +260,12 @@ impl Ledger {
         let before = self.claims.remove(&run).unwrap_or_default();
         self.request_counts.retain(|(of, _), _| *of != run);
         let mut claims: Vec<Claim> = Vec::new();
-        for ((_, offset), landed) in applied {
-            match &landed.record.payload {
+        let applied = applied.into_iter().flat_map(|(at, landed)| {
+            let members = self.judged_members(at, &landed.record, true).into_iter();
+            members.filter(|(_, applied)| *applied).map(move |(record, _)| (at.1, record)).collect::<Vec<_>>()
+        });
+        for (offset, record) in applied.collect::<Vec<_>>() {
+            match &record.payload {
                 Payload::RunClaim(claim) => {
                     let known = before.iter().find(|known| known.offset == offset).cloned();
                     claims.push(known.unwrap_or_else(|| Claim::new(claim, offset)));

@@ -3,6 +3,7 @@
 use super::{FEW_SECONDS, Gone, Letter, Writer, locked};
 use crate::{ambient, plan::LETTER};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use tokio::time::Instant;
 
 /// A permitted start: its record and the number of the attempt.
@@ -27,7 +28,13 @@ impl Letter {
 
     /// Requests a new call (3). Every third call without a key has an empty one, as an agent makes it of a
     /// missing argument.
-    pub(super) async fn request(&self, me: &Writer, id: &str, (step, key): (u32, bool)) -> Result<Attempt, Gone> {
+    pub(super) async fn request(
+        &self,
+        me: &Writer,
+        id: &str,
+        (step, key): (u32, bool),
+        done: &BTreeSet<u64>,
+    ) -> Result<Attempt, Gone> {
         let payload = json!({ "type": "tool_call_requested", "request_id": format!("response-{step}"), "call_id": "call",
             "tool_name": "book", "arguments": { "step": step } });
         let members = match (key, step % 3) {
@@ -35,7 +42,8 @@ impl Letter {
             (false, 0) => json!({ "idempotency_key": "" }),
             (false, _) => Value::Null,
         };
-        match self.permit(me, (id, id), payload, &members).await? {
+        let saved = if self.batches && self.percent(40) { self.state(me, done).await? } else { None };
+        match self.permit(me, (id, id), payload, &members, saved).await? {
             Permit::Runs => Ok(Some((id.to_owned(), 1))),
             Permit::No => Ok(None),
             Permit::Refused => {
@@ -61,7 +69,7 @@ impl Letter {
         // After a refusal the next attempt has the same number and needs another id, so the id names the call's state too.
         let state: String = pending["basis"].as_str().unwrap_or_default().chars().take(12).collect();
         let record_id = format!("{id}-attempt-{attempt}-at-{state}");
-        match self.permit(me, (&record_id, id), payload, &Value::Null).await? {
+        match self.permit(me, (&record_id, id), payload, &Value::Null, None).await? {
             Permit::Runs => Ok(Some((record_id, attempt))),
             Permit::No | Permit::Refused => Ok(None),
         }
@@ -86,18 +94,31 @@ impl Letter {
         Ok(recovery["pending"].as_array().into_iter().flatten().find(|call| call["id"] == id).cloned())
     }
 
-    /// Appends an intent or an attempt of call `id`, and reads it back (4).
+    /// Appends an intent or an attempt of call `id`, and reads it back (4). `saved` is a checkpoint that is in a batch with it.
     async fn permit(
         &self,
         me: &Writer,
         (record_id, id): (&str, &str),
         payload: Value,
         members: &Value,
+        saved: Option<(String, Value)>,
     ) -> Result<Permit, Gone> {
         let asked = Instant::now();
         self.stage.ledger().sends(record_id, me.epoch);
-        let query = if self.two { "" } else { "&consistency=latest" };
-        let (status, answer) = self.try_append(me, record_id, payload, members, query).await?;
+        // An intent in a batch is read back by its own id, at its own index.
+        let (two, index) = (self.two || saved.is_some(), u64::from(saved.is_some()));
+        let query = if two { "" } else { "&consistency=latest" };
+        let (status, answer) = match saved {
+            None => self.try_append(me, record_id, payload, members, query).await?,
+            Some((checkpoint_id, state)) => {
+                let records = json!([
+                    self.record(me, &checkpoint_id, &state, &Value::Null),
+                    self.record(me, record_id, &payload, members)
+                ]);
+                self.stage.count("batch of a checkpoint and an intent");
+                self.try_append_batch(me, &format!("{record_id}-and-{checkpoint_id}-in-{}", me.epoch), records).await?
+            }
+        };
         if status != 200 {
             // Its permission ended, or it has another number by now.
             self.stage.count("attempt that a server does not append");
@@ -108,22 +129,23 @@ impl Letter {
             return Ok(Permit::No);
         }
         if answer["outcome"] == "refused" || !answer["reason"].is_null() {
-            return Ok(Permit::Refused);
+            // The checkpoint may be the reason.
+            return Ok(if index > 0 { Permit::No } else { Permit::Refused });
         }
-        let (outcome, record_writer, writer) = if self.two {
+        let (outcome, record_writer, writer) = if two {
             let at = &answer["position"];
             let path = format!(
                 "/outcome?position={}:{}:{}&record_id={record_id}&deadline_ms=5000",
                 at["partition"],
                 at["offset"],
-                at["index"].as_u64().unwrap_or_default()
+                at["index"].as_u64().unwrap_or_default().max(index)
             );
             let read = self.ask("GET", &path, &Value::Null).await?.1;
             (read["outcome"].clone(), read["record_writer"].clone(), read)
         } else {
             (answer["outcome"].clone(), answer["record_writer"].clone(), answer["writer"].clone())
         };
-        let applied = outcome == "applied" || (!self.two && outcome == "repeat");
+        let applied = outcome == "applied" || (!two && outcome == "repeat");
         if writer["epoch"].as_u64() > Some(me.epoch) {
             return Err(self.lost(&format!("writer {writer}")));
         }
@@ -168,7 +190,30 @@ impl Letter {
 
     /// Appends what a call returned (5). If it is refused because the call was decided, the journal's answer counts.
     pub(super) async fn result(&self, me: &Writer, id: &str, payload: Value) -> Result<(), Gone> {
-        self.append(me, &format!("{id}-result"), payload, &Value::Null, "").await.map(drop)
+        let record_id = format!("{id}-result");
+        if !self.batches || !self.percent(60) {
+            return self.append(me, &record_id, payload, &Value::Null, "").await.map(drop);
+        }
+        let number = {
+            let mut numbers = locked(&self.next);
+            numbers.message += 1;
+            numbers.message
+        };
+        let message_id = format!("{record_id}-said-{}-{number}", me.epoch);
+        let message =
+            json!({ "type": "conversation_turn", "message_id": message_id, "kind": "tool", "content": { "of": id } });
+        let records = json!([
+            self.record(me, &message_id, &message, &Value::Null),
+            self.record(me, &record_id, &payload, &Value::Null)
+        ]);
+        self.stage.count("batch of a message and a result");
+        let (status, answer) = self.try_append_batch(me, &format!("{message_id}-batch"), records).await?;
+        if status != 200 && !self.is_excused() {
+            self.stage
+                .ledger()
+                .fail(format!("the batch of {record_id} of client {} is refused: {answer}", self.life.id));
+        }
+        Ok(())
     }
 }
 

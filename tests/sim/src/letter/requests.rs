@@ -85,16 +85,27 @@ impl Letter {
         members: &Value,
         query: &str,
     ) -> Result<(u16, Value), Gone> {
-        let mut record = json!({ "run_id": run_id(LETTER), "record_id": record_id, "agent_id": "letter",
-            "writer_id": me.id, "writer_epoch": me.epoch, "payload": payload });
-        for (name, member) in members.as_object().into_iter().flatten() {
-            record[name] = member.clone();
-        }
+        let record = self.record(me, record_id, &payload, members);
         let (status, answer) = self.ask("POST", &format!("/records?deadline_ms=5000{query}"), &record).await?;
         self.tell(|| format!("{record_id}: {status} {} {}", answer["outcome"], answer["reason"]));
         if answer["reason"] == "fenced" {
             return Err(self.lost(&format!("{record_id} is fenced")));
         }
         Ok((status, answer))
+    }
+
+    /// The same for a batch.
+    pub(super) async fn try_append_batch(&self, me: &Writer, id: &str, records: Value) -> Result<(u16, Value), Gone> {
+        self.try_append(me, id, json!({ "type": "batch", "records": records }), &Value::Null, "").await
+    }
+
+    /// A record with further members.
+    pub(super) fn record(&self, me: &Writer, record_id: &str, payload: &Value, members: &Value) -> Value {
+        let mut record = json!({ "run_id": run_id(LETTER), "record_id": record_id, "agent_id": "letter",
+            "writer_id": me.id, "writer_epoch": me.epoch, "payload": payload });
+        for (name, member) in members.as_object().into_iter().flatten() {
+            record[name] = member.clone();
+        }
+        record
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     AGAIN, Ends, Event, FAULTS_END, Fate, LINK_OF_LIFE, Life, OPEN, Plan, REOPEN, RUNS, RequestFault, SERVERS, Start,
-    Step, Via, What, letter, stories, tokens,
+    Step, Via, What, batches, letter, stories, tokens,
 };
 use crate::dice::Dice;
 
@@ -76,6 +76,7 @@ impl Plan {
         stories::draw(seed, &mut events);
         letter::draw(seed, &mut events);
         tokens::draw(seed, &mut events);
+        batches::draw(seed, &mut events);
         Self { seed, events }
     }
 }

@@ -9,7 +9,7 @@ const PURPOSE: u64 = 4;
 /// The purpose that [`revoke_permission`] is drawn for.
 const REVOKED: u64 = 5;
 /// The number of the first of these lives.
-const FIRST_LIFE: u32 = 50;
+pub(super) const FIRST_LIFE: u32 = 50;
 
 /// Adds the run to the events of a seed.
 pub(super) fn draw(seed: u64, events: &mut Vec<Event>) {
@@ -71,6 +71,14 @@ fn revoke_permission(dice: &mut Dice, events: &mut Vec<Event>) {
         }
     }
     events.extend(call.map(|step| Event::Pause { life: second, step, polls: 0, ms: dice.between(10_000, 30_000) }));
+}
+
+/// The number of the first step that is a call.
+pub(super) fn first_call(events: &[Event]) -> Option<u32> {
+    events.iter().find_map(|event| match event {
+        Event::Step(Step { run: LETTER, id, what: What::Call { .. }, .. }) => Some(*id),
+        _ => None,
+    })
 }
 
 /// Draws the steps. Returns the number of the last one.

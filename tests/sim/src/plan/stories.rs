@@ -201,7 +201,7 @@ fn skip_applied(dice: &mut Dice, run: u32) -> Event {
     let last = match kind {
         Kind::Attempt | Kind::Decision | Kind::Claim => 3,
         Kind::Checkpoint => 4,
-        Kind::Intent | Kind::Result => 20,
+        Kind::Intent | Kind::Result | Kind::Turn | Kind::Batch => 20,
     };
     let nth = usize::try_from(dice.between(1, last)).unwrap_or(1);
     let back = if dice.percent(50) { 0 } else { usize::try_from(dice.between(1, 4)).unwrap_or(1) };

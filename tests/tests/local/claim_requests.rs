@@ -47,6 +47,18 @@ async fn a_late_copy_of_a_claim_does_not_supersede_its_sender() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_copy_of_a_superseded_claim_is_lost() {
+    let site = Site::start().await;
+    let request = json!({ "record_id": "c-1", "writer_id": "mine" });
+    site.post("/claims", &request).await;
+    let other = site.post("/claims", &json!({ "record_id": "c-2" })).await;
+    let copy = site.post("/claims", &request).await;
+    assert_eq!((&copy["kind"], &copy["record_id"]), (&json!("claim_lost"), &json!("c-1")), "{copy}");
+    let head = site.get("").await;
+    assert_eq!((&head["writer_id"], &head["epoch"]), (&other["writer_id"], &json!(2)), "{head}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_lost_claim_stays_lost_when_it_is_sent_again() {
     let site = Site::start().await;
     let first = site.post("/claims", &json!({})).await;

@@ -1,6 +1,7 @@
 //! `cancel`: ends an open run as cancelled.
 //!
-//! The command claims the run first, which fences its writers off, then appends `run_lifecycle: cancelled`.
+//! The command claims the run first, which fences its writers off, then appends `run_lifecycle: cancelled`. The claim and the
+//! record have ids of this command. So the server recognises a copy, and the command can send each of them again.
 
 use super::{confirm::confirm, publish::may_be_appended};
 use crate::{
@@ -13,7 +14,9 @@ use crate::{
     text::Cell,
 };
 use runlog_schemas::answer::{Claim, ErrorKind, Outcome, Run, RunStatus};
+use serde::de::DeserializeOwned;
 use serde_json::json;
+use std::time::Duration;
 
 pub(super) async fn run(session: &Session, args: args::Cancel) -> Result<Answer, Error> {
     let wait = session.wait(&args.wait, APPEND_WAIT);
@@ -33,8 +36,12 @@ pub(super) async fn run(session: &Session, args: args::Cancel) -> Result<Answer,
         ]);
     })?;
     let (who, why) = (&args.attribution.who, &args.attribution.why);
-    let claim = json!({"claimed_by": format!("{who}, to cancel")});
-    let claimed = session.client.post(Target::run(run_id).path("/claims"), claim.to_string(), wait).await;
+    let claim = json!({
+        "record_id": crate::ambient::random_id(),
+        "writer_id": crate::ambient::random_id(),
+        "claimed_by": format!("{who}, to cancel"),
+    });
+    let claimed = post(session, &Target::run(run_id).path("/claims"), &claim.to_string(), wait).await;
     let half_done = |what: String, error: Error| Error::new(error.kind(), what).with_details_of(&error).because(error);
     let claim: Claim = claimed.map_err(|error| {
         if !may_be_appended(error.kind()) && error.kind() != ErrorKind::PartitionStopped {
@@ -54,7 +61,7 @@ pub(super) async fn run(session: &Session, args: args::Cancel) -> Result<Answer,
         "payload": {"type": "run_lifecycle", "status": "cancelled", "reason": format!("{who}: {why}")},
     });
     let target = Target::run(run_id).path("/records");
-    let posted = session.client.post(target, format!("[{record}]"), wait).await;
+    let posted = post(session, &target, &format!("[{record}]"), wait).await;
     let outcome: Vec<Outcome> = posted.map_err(|error| {
         let what = format!(
             "run {run_id} was claimed (its writers are fenced off) but may not be cancelled; run the command again"
@@ -69,4 +76,12 @@ pub(super) async fn run(session: &Session, args: args::Cancel) -> Result<Answer,
     };
     session.output.answer(&outcome, render::outcome)?;
     Ok(Answer::from_outcome(&outcome))
+}
+
+/// Sends a request, and once more after an answer that leaves its outcome unknown.
+async fn post<T: DeserializeOwned>(session: &Session, target: &Target, body: &str, wait: Duration) -> Result<T, Error> {
+    match session.client.post(target.clone(), body.to_owned(), wait).await {
+        Err(error) if may_be_appended(error.kind()) => session.client.post(target.clone(), body.to_owned(), wait).await,
+        answered => answered,
+    }
 }

@@ -9,6 +9,7 @@ mod append_reads_back;
 mod as_of;
 mod bulk_build;
 mod bytes_in_base64;
+mod cancels;
 mod checkpoint_cost;
 mod claim_requests;
 mod conformance;

@@ -12,12 +12,17 @@ pub(crate) fn position(position: &Position) -> Cell {
     if *index == 0 { format!("{partition}:{offset}").into() } else { format!("{partition}:{offset}.{index}").into() }
 }
 
-/// Formats an age in its largest whole unit, such as `4m`.
+/// Formats an age as [`age_text`] does, for a table.
 pub(crate) fn age(millis: u64) -> Cell {
+    Cell::from(age_text(millis)).right()
+}
+
+/// Formats an age in its largest whole unit, such as `4m`.
+pub(crate) fn age_text(millis: u64) -> String {
     let seconds = millis / 1000;
     let units = [(86_400, "d"), (3_600, "h"), (60, "m")];
     let (seconds_of_unit, unit) = units.into_iter().find(|(of_unit, _)| seconds >= *of_unit).unwrap_or((1, "s"));
-    Cell::from(format!("{}{unit}", seconds / seconds_of_unit)).right()
+    format!("{}{unit}", seconds / seconds_of_unit)
 }
 
 /// Prints the list of missing content in the content store, if any.

@@ -1,23 +1,26 @@
 //! `effects`: effects across all runs, and decisions on them.
 
-use super::{confirm::confirm, pages, recover};
+use super::{confirm::confirm, pages};
 use crate::{
-    args::{self, Deadline, Decision, EffectsAction, ReadOptions},
+    args::{self, Decision, EffectsAction},
     client::{self, Target},
     error::Error,
     exit::Answer,
     output, render,
     session::{APPEND_WAIT, READ_WAIT, Session},
     text::{Cell, Text},
-    value::{self, Consistency, LogPosition, Place},
+    value,
 };
 use runlog_schemas::{
-    answer::{Effect, Effects, ErrorKind, Evidence, Feature, Outcome, Pending, Position, ProblemReason, Runs},
+    answer::{Effect, Effects, ErrorKind, Feature, Outcome, Pending},
     id::{ContentHash, RecordId},
     json::Json,
     shell,
 };
 use serde::Serialize;
+use shown::Shown;
+
+mod shown;
 
 pub(super) async fn run(session: &Session, args: args::Effects) -> Result<Answer, Error> {
     match args.action {
@@ -95,23 +98,32 @@ struct Resolution<'a> {
 async fn resolve(session: &Session, args: args::Resolve) -> Result<Answer, Error> {
     let (decision, result) = decided(&args.decision)?;
     let (run_id, id) = (&args.run.run, &args.id);
-    session.needs(&[Feature::Revisions], session.wait(&args.wait, APPEND_WAIT)).await?;
-    let mut effect = pending(session, &args).await?;
+    let journal = session.needs(&[Feature::Revisions], session.wait(&args.wait, APPEND_WAIT)).await?;
+    let mut shown = shown::read(session, &args, &journal).await?;
     loop {
-        if let (Some(effect), "not_done") = (&effect, decision) {
-            check_against(effect, &args)?;
+        if let (Some(shown), "not_done") = (&shown, decision) {
+            check_against(shown, &args)?;
         }
         confirm(args.consent, &format!("decide {decision} for effect {id} of run {run_id}"), |text| {
-            plan(effect.as_ref(), decision, result.as_ref(), text);
+            plan(shown.as_ref(), decision, result.as_ref(), text);
         })?;
+        if !args.consent.yes {
+            // The operator can take hours to answer, and the server compares only the effect.
+            let now = shown::read(session, &args, &journal).await?;
+            if note_changes(shown.as_ref(), now.as_ref()) {
+                shown = now;
+                continue;
+            }
+        }
+        let effect = shown.as_ref().map(|shown| &shown.pending);
         // A server without revisions returns 0.
-        let revision = effect.as_ref().map(|effect| effect.revision).filter(|revision| *revision > 0);
-        let adoptable = effect.as_ref().filter(|_| revision.is_some()).and_then(Pending::adoptable);
+        let revision = effect.map(|effect| effect.revision).filter(|revision| *revision > 0);
+        let adoptable = effect.filter(|_| revision.is_some()).and_then(Pending::adoptable);
         let cited_evidence =
             adoptable.filter(|adoptable| decision == "adopt" || (decision == "not_done" && adoptable.happened()));
         let evidence = cited_evidence.map(|evidence| &evidence.record_id);
         let (who, why) = (args.attribution.who.as_str(), args.attribution.why.as_str());
-        let basis = effect.as_ref().and_then(|effect| effect.basis);
+        let basis = effect.and_then(|effect| effect.basis);
         let body =
             Resolution { decision, result: result.clone(), who, why, revision, basis, force: args.force, evidence };
         let target = Target::run(run_id).path("/effects").segment(id).path("/resolution");
@@ -124,24 +136,32 @@ async fn resolve(session: &Session, args: args::Resolve) -> Result<Answer, Error
             Err(error) if error.kind() == ErrorKind::Conflict && !args.consent.yes => error,
             Err(error) => return Err(error),
         };
-        // If the effect changed since it was shown, show it and ask again.
-        let Some(now) = pending(session, &args).await? else { return Err(refused) };
-        let changed = effect.as_ref().map_or_else(Vec::new, |shown| changes(shown, &now));
-        if changed.is_empty() {
+        let now = shown::read(session, &args, &journal).await?;
+        if !note_changes(shown.as_ref(), now.as_ref()) {
             return Err(refused);
         }
-        output::note(|text| {
-            text.line([Cell::from("not decided yet: the effect changed since it was shown").warn()]);
-            changed.iter().for_each(|change| text.line([Cell::from(change).warn()]));
-        });
-        effect = Some(now);
+        shown = now;
     }
+}
+
+/// Notes the changes of the effect since it was shown, before the operator is asked again. Returns whether there are any.
+fn note_changes(shown: Option<&Shown>, now: Option<&Shown>) -> bool {
+    let changes = shown::changes(shown, now);
+    if changes.is_empty() {
+        return false;
+    }
+    output::note(|text| {
+        text.line([Cell::from("not decided yet: the effect changed since it was shown").warn()]);
+        changes.iter().for_each(|change| text.line([Cell::from(change).warn()]));
+    });
+    true
 }
 
 /// Whether `--not-done` names the newest evidence that the effect happened, if there is such evidence.
 ///
 /// Errors: `Conflict`, after the evidence was shown and without an append.
-fn check_against(effect: &Pending, args: &args::Resolve) -> Result<(), Error> {
+fn check_against(shown: &Shown, args: &args::Resolve) -> Result<(), Error> {
+    let effect = &shown.pending;
     let newest = effect.adoptable().filter(|evidence| evidence.happened()).map(|evidence| &evidence.record_id);
     if newest == args.against.as_ref() {
         return Ok(());
@@ -154,73 +174,16 @@ fn check_against(effect: &Pending, args: &args::Resolve) -> Result<(), Error> {
             shell::flag("--against", newest.as_str())
         ),
     };
-    output::note(|text| plan(Some(effect), "not_done", None, text));
+    output::note(|text| plan(Some(shown), "not_done", None, text));
     let evidence = serde_json::to_value(&effect.evidence).unwrap_or_default();
     let message = format!("effect {} of run {}: {what}. Nothing happened", effect.id, args.run.run);
     Err(Error::new(ErrorKind::Conflict, message).with("evidence", evidence))
 }
 
-/// Returns the changes of a pending effect since it was shown.
-fn changes(shown: &Pending, now: &Pending) -> Vec<String> {
-    if (shown.revision, shown.basis) == (now.revision, now.basis) {
-        return Vec::new();
-    }
-    let mut changes = Vec::new();
-    if shown.revision != now.revision {
-        changes.push(format!("revision: {}, was {}", now.revision, shown.revision));
-    }
-    if shown.attempts != now.attempts {
-        changes.push(format!("attempts: {}, was {}", now.attempts, shown.attempts));
-    }
-    if (&shown.class, &shown.reason) != (&now.class, &now.reason) {
-        changes.push(format!("class: {} ({}), was {} ({})", now.class, now.reason, shown.class, shown.reason));
-    }
-    let was_shown = |evidence: &Evidence| {
-        let same = |shown: &Evidence| shown.record_id == evidence.record_id && shown.position == evidence.position;
-        shown.evidence.iter().any(same)
-    };
-    let new = now.evidence.iter().filter(|evidence| !was_shown(evidence));
-    changes.extend(new.map(|evidence| format!("new evidence: {}, record {}", evidence.status, evidence.record_id)));
-    if changes.is_empty() {
-        changes.push("a new record about it: read the effect again".into());
-    }
-    changes
-}
-
-/// Returns the current state of the effect to decide about, or `None` if it is not pending.
-async fn pending(session: &Session, args: &args::Resolve) -> Result<Option<Pending>, Error> {
-    let reading =
-        ReadOptions { consistency: Some(Consistency::Latest), wait: Deadline { deadline: args.wait.deadline } };
-    let run_id = &args.run.run;
-    let recovery = match recover::read_all_pages(session, run_id, false, None, &reading).await {
-        // The current state is for agents. Operators decide by the state as of the run's last record.
-        Err(error) if error.reason() == Some(ProblemReason::Doubt.as_str()) => {
-            let target = Target::new("/v1/runs").with("prefix", run_id).with_flag("in_doubt", true).with("limit", 1);
-            let Runs { runs, .. } = session.read(target, &reading).await?;
-            let Some(run) = runs.into_iter().find(|run| run.run_id == *run_id) else { return Err(error) };
-            let Position { partition, offset, log, .. } = run.position;
-            let last = Place { position: LogPosition { partition, offset }, log };
-            recover::read_all_pages(session, run_id, false, Some(last), &reading).await?
-        }
-        read => read?,
-    };
-    Ok(recovery.pending.into_iter().find(|effect| effect.id == args.id))
-}
-
-/// Prints the consequences of a decision, for the confirmation.
-fn plan(effect: Option<&Pending>, decision: &str, result: Option<&Json>, text: &mut Text) {
-    if let Some(effect) = effect {
-        text.facts([
-            ("tool", Cell::from(&effect.tool_name)),
-            ("state", effect.state.as_ref().map(|state| Cell::status(state.as_str())).into()),
-            ("class", Cell::status(effect.class.as_str())),
-            ("why", Cell::from(&effect.reason)),
-            ("attempts", effect.attempts.into()),
-        ]);
-        if effect.evidence.is_empty() {
-            text.line([Cell::from("no evidence").dim()]);
-        }
-        render::evidence(&effect.evidence, text);
+/// Prints the effect and the consequences of a decision, for the confirmation.
+fn plan(shown: Option<&Shown>, decision: &str, result: Option<&Json>, text: &mut Text) {
+    if let Some(shown) = shown {
+        shown.print(text);
         text.title("decision".to_owned());
     } else {
         text.line([Cell::from("the effect is not pending; the server will refuse the decision").warn()]);

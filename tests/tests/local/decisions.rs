@@ -195,7 +195,7 @@ impl Terminal {
         let mut command = Command::new("python3");
         command.args(["-c", "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"]);
         command.arg(binary()?).args(["--server", &server.url]).args(arguments);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.env("NO_COLOR", "1").stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().context("python3 does not start")?;
         let (stdin, stdout) = (child.stdin.take().context("stdin")?, child.stdout.take().context("stdout")?);
         let (send, shown) = mpsc::channel();
@@ -267,6 +267,59 @@ fn the_command_shows_a_change_during_its_prompt_and_asks_again() -> anyhow::Resu
     ensure!(code == Some(0), "{code:?}: {shown}");
     let (_, recovery) = server.get(&format!("/v1/runs/{CLAIMED}/recovery?consistency=latest"))?;
     ensure!(recovery["pending"] == json!([]), "{recovery}");
+    server.terminate()?;
+    Ok(())
+}
+
+#[test]
+fn the_command_shows_the_process_of_an_effect_and_asks_again_after_a_takeover() -> anyhow::Result<()> {
+    let server = Launch::temporary()?.start()?;
+    let claim = |writer: &str| server.post(&format!("/v1/runs/{CLAIMED}/claims"), &json!({ "writer_id": writer }));
+    claim("first")?;
+    // The effect of another run whose id begins with the same characters.
+    for (run, seat) in [(format!("{CLAIMED}-2"), 99), (CLAIMED.to_owned(), 12)] {
+        let mut call = json!({ "run_id": run, "record_id": ASKED, "agent_id": format!("planner-{seat}"),
+            "payload": { "type": "tool_call_requested", "request_id": "r", "call_id": "c", "tool_name": "book",
+                "arguments": { "seat": seat } } });
+        call["idempotency_key"] = format!("key-{seat}").into();
+        if run == CLAIMED {
+            (call["writer_id"], call["writer_epoch"]) = ("first".into(), 1.into());
+        }
+        let (_, outcome) = server.post(&format!("/v1/runs/{run}/records"), &call)?;
+        ensure!(outcome["outcome"] == "applied", "{outcome}");
+    }
+    let resolve =
+        ["effects", "resolve", CLAIMED, ASKED, "--give-up", "--who", "jo", "--why", "asked the bank", "--force"];
+    let mut command = Terminal::start(&server, &resolve)?;
+    let shown = command.read_until_prompt()?;
+    let facts: Vec<Vec<&str>> = shown.lines().map(|line| line.splitn(2, "  ").map(str::trim).collect()).collect();
+    for fact in [
+        ["arguments", r#"{"seat":12}"#],
+        ["agent", "planner-12"],
+        ["idempotency key", "key-12"],
+        ["writer", "first"],
+        ["epoch", "1"],
+        ["attempts", "1"],
+        ["state", "running"],
+        ["run's writer", "first"],
+        ["run's epoch", "1"],
+    ] {
+        ensure!(facts.iter().any(|shown| shown == &fact), "{fact:?}: {shown}");
+    }
+    for named in ["started at", "started", "last record"] {
+        let value = facts.iter().find(|fact| fact[0] == named).with_context(|| format!("{named}: {shown}"))?[1];
+        ensure!(value.ends_with(" ago") || value.ends_with('Z'), "{named}: {value}");
+    }
+    // The basis of the effect stays, so the server would accept the decision.
+    claim("second")?;
+    command.says("y")?;
+    let again = command.read_until_prompt()?;
+    let change = r#"run: open in epoch 2 of writer "second", was open in epoch 1 of writer "first""#;
+    ensure!(again.contains(change), "{again}");
+    ensure!(only_pending(&server)?["revision"] == 1, "no decision was applied");
+    command.says("y")?;
+    let (shown, code) = command.read_until_end()?;
+    ensure!(code == Some(0), "{code:?}: {shown}");
     server.terminate()?;
     Ok(())
 }

@@ -25,7 +25,13 @@ fn check(document: &Value, schema: &Value, value: &Value, at: &str, violations: 
         check(document, part, value, at, violations);
     }
     let any = list(&schema["anyOf"]).iter().chain(list(&schema["oneOf"]));
-    let any: Vec<_> = any.map(|part| self::violations(document, part, value)).collect();
+    // Beside `properties`, the alternatives only restrict members.
+    let restricts = schema.get("properties").is_some();
+    let alternative = |part: &Value| match restricts {
+        true => restriction_violations(document, part, value),
+        false => self::violations(document, part, value),
+    };
+    let any: Vec<_> = any.map(alternative).collect();
     if !any.is_empty() && !any.iter().any(Vec::is_empty) {
         violations.extend(any[0].iter().map(|violation| format!("{at}{violation}")));
     }
@@ -61,6 +67,13 @@ fn check(document: &Value, schema: &Value, value: &Value, at: &str, violations: 
             );
         }
     }
+}
+
+/// The violations of a schema that need not name all members.
+fn restriction_violations(document: &Value, schema: &Value, value: &Value) -> Vec<String> {
+    let mut violations = Vec::new();
+    check(document, schema, value, "", &mut violations);
+    violations
 }
 
 /// The members that an object's schema names; `None` if it allows any member or is one of several schemas.

@@ -398,7 +398,11 @@ pub(super) fn also(app: &App, run_id: RunId<&str>, text: Option<&str>) -> Result
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Resolution", extend(
-    "required" = ["decision", "revision", "who", "why"],
+    "required" = ["decision", "who", "why"],
+    "anyOf" = [
+        { "required": ["revision"], "properties": { "revision": { "type": "integer" } } },
+        { "required": ["basis"], "properties": { "basis": { "type": "string" } } },
+    ],
     "if" = { "properties": { "decision": { "const": "done" } } },
     "then" = { "required": ["result"] },
     "else" = { "properties": { "result": { "type": "null" } } },
@@ -418,13 +422,12 @@ pub(super) struct ResolutionBody {
     #[schemars(regex(pattern = NOT_BLANK))]
     why: String,
     /// The effect's revision on which the decision is based, as `pending` shows it. The decision is refused if the
-    /// effect's revision is greater.
+    /// effect's revision is greater. Required without a `basis`.
     #[serde(default)]
-    #[schemars(with = "u64")]
     revision: Option<u64>,
     /// The effect's `basis` on which the decision is based, as `pending` shows it. The decision is refused if the basis
-    /// has changed. Required if the newest evidence has the record id of other evidence, since the revision is then the
-    /// same.
+    /// has changed. Required without a `revision`, and if the newest evidence has the record id of other evidence, since
+    /// the revision is then the same.
     #[serde(default)]
     #[schemars(with = "Option<datum::Sha256>")]
     basis: Option<ContentHash>,

@@ -228,6 +228,31 @@ fn a_decision_at_a_revision_that_the_effect_does_not_have_is_refused() -> anyhow
 }
 
 #[test]
+fn a_decision_needs_the_revision_or_the_basis_of_its_effect() -> anyhow::Result<()> {
+    both(|server, writer| {
+        for (call, names) in [("1", &["basis"][..]), ("2", &["revision"]), ("3", &["revision", "basis"])] {
+            says!(writer.intent(call, &NONE, &NONE), "applied");
+            let seen = || -> anyhow::Result<Value> {
+                let effect = pending(server, call)?;
+                Ok(names.iter().map(|name| ((*name).to_owned(), effect[name].clone())).collect())
+            };
+            let before = seen()?;
+            says!(decide(server, call, "not_done", &before), "applied");
+            says!(decide(server, call, "give_up", &before), "conflict");
+            says!(decide(server, call, "give_up", &json!({ "revision": null, "basis": null })), "invalid");
+            ensure!(pending(server, call)?["class"] == "retry_safe", "{call}: a refused decision was applied");
+            let mut now = seen()?;
+            if *names == ["basis"] {
+                now["revision"] = NONE;
+            }
+            says!(decide(server, call, "give_up", &now), "applied");
+            says!(decide(server, call, "give_up", &now), "conflict");
+        }
+        Ok(())
+    })
+}
+
+#[test]
 fn an_attempt_whose_payload_is_hidden_needs_permission_too() -> anyhow::Result<()> {
     both(|server, writer| {
         says!(writer.intent("pay", &NONE, &NONE), "applied");

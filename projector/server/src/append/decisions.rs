@@ -102,11 +102,11 @@ pub(super) fn names_its_basis(record: &JournalRecord) -> bool {
         || is_own(facts)
 }
 
-/// Returns the message for a decision without a revision.
+/// Returns the message for a decision that names no state of its effect.
 pub(super) fn no_revision(run_id: RunId<&str>, effect: Option<RecordId<&str>>) -> String {
     format!(
-        "a decision needs the revision of its effect: read effect {} of run {run_id} (GET /v1/runs/{{run}}/recovery), and send \
-         the `revision` that it has there",
+        "a decision needs the revision or the basis of its effect: read effect {} of run {run_id} (GET \
+         /v1/runs/{{run}}/recovery), and send the `revision` or the `basis` that it has there",
         OrEmpty::from(effect)
     )
 }

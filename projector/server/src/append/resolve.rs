@@ -6,6 +6,7 @@ use runlog_projector::index::{
     error::Error,
     projector::{Consistency, Projector},
     query,
+    store::{self, Rows},
 };
 use runlog_schemas::{
     answer::{Disposition, ErrorKind, Outcome},
@@ -21,7 +22,7 @@ use std::{sync::Arc, time::Duration};
 /// The state of the effect that a decision's author saw.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SeenState {
-    /// The effect's revision; required for a pending effect.
+    /// The effect's revision. A pending effect needs it or its basis.
     pub(crate) revision: Option<u64>,
     /// The content hash of the effect's newest record, if the author names it. It distinguishes states that have the
     /// same revision.
@@ -35,7 +36,7 @@ pub(crate) struct SeenState {
 /// Records a decision on a pending effect, which its author saw in the state `seen`.
 ///
 /// Errors: `NotFound` if the run has no such effect; `Conflict` if it is not pending, changed since, or its process
-/// may still be running it; `Invalid` if it is pending and `seen` has no revision.
+/// may still be running it; `Invalid` if it is pending and `seen` has neither revision nor basis.
 pub(crate) async fn resolve(
     appender: &Arc<Appender>,
     run_id: RunId<&str>,
@@ -58,11 +59,15 @@ pub(crate) async fn resolve(
         );
         Error::new(ErrorKind::Conflict, message).about_record(id.borrow())
     };
-    if seen.revision.is_none() {
-        let pending = before == LifecycleStatus::Pending;
+    let revision = match (seen.revision, seen.basis) {
+        (None, Some(basis)) => revision_at(projector, run_id, id.borrow(), basis)?,
+        (revision, _) => revision,
+    };
+    if revision.is_none() {
+        let is_blind = before == LifecycleStatus::Pending && seen.basis.is_none();
         let message = || no_revision(run_id, Some(id.borrow()));
         let blind = || Error::new(ErrorKind::Invalid, message()).about_record(id.borrow());
-        return Err(if pending { blind() } else { not_pending(before) });
+        return Err(if is_blind { blind() } else { not_pending(status()?.unwrap_or(before)) });
     }
     let result = resolution.result.as_ref().map(|result| json::check_value(result.as_str())).transpose();
     result.map_err(|error| {
@@ -71,7 +76,6 @@ pub(crate) async fn resolve(
     let record_id = RecordId::new((projector.config().ids)())?;
     let mut record = JournalRecord::new(run_id, record_id, "runlog", Payload::EffectResolution(resolution));
     depth::check(&record).map_err(|error| Error::new(ErrorKind::Invalid, format!("{error}; nothing was appended")))?;
-    let revision = seen.revision;
     (record.body.facts.revision, record.body.facts.evidence) = (revision, seen.evidence);
     record.body.facts.basis = seen.basis.filter(|_| projector.config().writes_basis());
     let origin = Origin { basis: seen.basis, force: seen.force, ..Origin::from(caller) };
@@ -87,6 +91,26 @@ pub(crate) async fn resolve(
         return Err(Error::new(ErrorKind::Conflict, message).about_record(id.borrow()));
     }
     Ok(outcome)
+}
+
+/// Returns the revision of a pending effect that has this basis, for the record of a decision that names no revision: before
+/// schema version 3 a record cannot contain a basis. `None` if the effect is not pending.
+///
+/// Errors: `Conflict` if the effect has another basis.
+fn revision_at(
+    projector: &Projector,
+    run_id: RunId<&str>,
+    id: RecordId<&str>,
+    basis: ContentHash,
+) -> Result<Option<u64>, Error> {
+    let store = projector.store(projector.partition_of(run_id));
+    match store::effects::pending_one(run_id, id, |key| store.get(key))? {
+        Some(row) if row.newest != basis => {
+            let message = format!("effect {id} of run {run_id} has changed; read it and decide again");
+            Err(Error::new(ErrorKind::Conflict, message).about_record(id))
+        }
+        row => Ok(row.map(|row| row.revision)),
+    }
 }
 
 /// How [`resolve`] fails for a run without records.

@@ -24,6 +24,7 @@ pub mod flush;
 pub mod fold;
 pub mod follow;
 mod guarded_log;
+pub mod held;
 pub mod home;
 pub mod journal;
 pub mod pipeline;

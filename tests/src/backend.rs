@@ -233,7 +233,8 @@ impl Backend {
             Target::Embedded(projector, ..) => {
                 let partition = projector.partition_of(id(run));
                 projector.wait(partition, Consistency::Latest, QUERY_TIMEOUT).await.expect("latest");
-                let (store, contents) = (projector.store(partition), projector.contents(QUERY_TIMEOUT));
+                let (store, contents) =
+                    (projector.store(partition).expect("a store"), projector.contents(QUERY_TIMEOUT));
                 let place = projector.place(partition);
                 let (show, order) = (query::timeline::Show::Raw.into(), query::Order::Asc);
                 let ask = query::timeline::Query { limit: RECORDS_MAX, show, as_of: None, order };

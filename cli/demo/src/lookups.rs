@@ -108,7 +108,8 @@ async fn lookup_in_process(
     let run_id = RunId::new(call.run_id.as_str()).map_err(|illegal| Error::internal(illegal.to_string()))?;
     let partition = projector.partition_of(run_id);
     projector.wait(partition, level, WAIT).await?;
-    let (store, contents) = (projector.store(partition), projector.contents(WAIT));
+    let (store, contents) =
+        (projector.store(partition).map_err(runlog_projector::Error::from)?, projector.contents(WAIT));
     let place = projector.place(partition);
     let occurrence = Some(call.occurrence);
     Ok(query::lookup::get(&store.view(), &contents, place, run_id, fingerprint.borrow(), occurrence)?)

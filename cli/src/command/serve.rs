@@ -11,7 +11,7 @@ use crate::{
 use runlog_log::kafka::KafkaConfig;
 use runlog_producer::content;
 use runlog_projector::{Projector, open};
-use runlog_schemas::{answer::ErrorKind, id::PartitionId};
+use runlog_schemas::answer::ErrorKind;
 use runlog_server::{
     Options,
     access::AllowedHosts,
@@ -195,7 +195,8 @@ async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result
     // Waits for the loop's commit and for the log's clients on a thread that may block.
     let closed = tokio::task::spawn_blocking(move || {
         projector.end();
-        let records = PartitionId::all(partitions).map(|partition| projector.progress(partition).applied.get()).sum();
+        let records =
+            projector.held().filter_map(|partition| Some(projector.progress(partition).ok()?.applied.get())).sum();
         drop(projector);
         records
     });

@@ -256,7 +256,7 @@ impl FreshRun<'_> {
         let Self { local: Local { projector, deadline }, partition, run_id } = self;
         let (reader, wait) = (projector.clone(), *deadline);
         let answered = projector.executor().run(move || {
-            let (store, contents) = (reader.store(partition), reader.contents(wait));
+            let (store, contents) = (reader.store(partition)?, reader.contents(wait));
             let (view, place, now) = (store.view(), reader.place(partition), reader.log_now());
             query(Rows { view: &view, contents: &contents, place, run_id: run_id.borrow(), now })
         });

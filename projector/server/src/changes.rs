@@ -123,7 +123,7 @@ fn explain_dropped(error: Error) -> Error {
 /// Makes the cursor after all applied records: they are below `next` of each partition.
 fn end(app: &App, index: Index, next: &[Offset]) -> Result<Cursor, Error> {
     let position = |(partition, next): (PartitionId, &Offset)| -> Result<StreamPosition, Error> {
-        Ok(StreamPosition::new(*next, &fold::skips_of(&*app.projector.store(partition))?))
+        Ok(StreamPosition::new(*next, &fold::skips_of(&*app.projector.store(partition)?)?))
     };
     let positions =
         PartitionId::all(app.projector.journal().partitions).zip(next).map(position).collect::<Result<_, _>>()?;
@@ -161,7 +161,7 @@ impl Folding {
         for chunk in records.chunk_by(|a, b| a.partition == b.partition) {
             let partition = chunk[0].partition;
             // One view, so that skips, rows and horizons belong together.
-            let (store, proofs) = (app.projector.store(partition), app.proofs());
+            let (store, proofs) = (app.projector.store(partition)?, app.proofs());
             let view = store.view();
             let skips = fold::skips_of(&view)?;
             let horizons = Horizons::read(|key| view.get(key))?;

@@ -88,7 +88,7 @@ pub(super) async fn list(
     let (cursor, limit) = (parse_cursor(query.cursor.as_deref())?, limit(query.limit)?);
     let read_point = ReadPoint::wait_to_continue(&app, run_id.borrow(), &ask, query.as_of.as_deref()).await?;
     app.read(move |app| {
-        let (store, place) = (app.projector.store(read_point.partition), app.topic_partition(read_point.partition));
+        let (store, place) = (app.projector.store(read_point.partition)?, app.topic_partition(read_point.partition));
         let rows = read_point.rows(app, &store, run_id.borrow())?;
         let page =
             checkpoint::newest_first(&rows, place, run_id.borrow(), query.at_or_before, cursor.as_deref(), limit)?;

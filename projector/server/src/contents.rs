@@ -132,6 +132,6 @@ fn stored_payloads(record: &JournalRecord) -> impl Iterator<Item = &StoredPayloa
 
 /// Whether a run that the caller may see contains the content. Blocking.
 fn has_content(app: &App, run_id: RunId<&str>, wanted: &StoredPayload) -> Result<bool, Error> {
-    let store = app.projector.store(app.projector.partition_of(run_id));
+    let store = app.projector.store(app.projector.partition_of(run_id))?;
     query::contents::contains(&app.rows(&store, run_id), run_id, wanted)
 }

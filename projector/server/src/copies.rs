@@ -97,7 +97,7 @@ pub(super) async fn append(
 
 /// Plans the copy of a run's current state. Returns the plan and the position of the run's last record. Blocking.
 fn plan_copy(app: &App, from: RunId<&str>, partition: PartitionId) -> Result<(copies::Plan, Position), Error> {
-    let (store, place) = (app.projector.store(partition), app.topic_partition(partition));
+    let (store, place) = (app.projector.store(partition)?, app.topic_partition(partition));
     let rows = app.rows(&store, from);
     let run = query::runs::get(&rows, place, from, app.projector.log_now())?.ok_or_else(|| no_run(from))?;
     let plan = copies::plan(&rows, place, from, run.position.offset)?;
@@ -133,7 +133,7 @@ async fn copy(app: &App, copying: &Arc<Copying>) -> Result<(), Error> {
 /// Reads a part of the copied records. Blocking.
 fn part(app: &App, copying: &Copying, which: std::ops::Range<usize>) -> Result<Vec<JournalRecord>, Error> {
     let Copying { target, body, partition, plan, .. } = copying;
-    let (store, place) = (app.projector.store(*partition), app.topic_partition(*partition));
+    let (store, place) = (app.projector.store(*partition)?, app.topic_partition(*partition));
     let (rows, contents) = (app.rows(&store, body.from.borrow()), app.projector.contents(copying.time_left()));
     let ids = (body.from.borrow(), target.borrow());
     let chosen = plan.records.get(which).unwrap_or_default();

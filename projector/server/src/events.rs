@@ -103,7 +103,7 @@ pub(super) async fn list(
     let only = query.run.as_ref().map(|run_id| app.projector.partition_of(run_id.borrow()));
     app.read(move |app| {
         let (events, next_cursor) = across(app, pages, only, |app, partition, cursor, limit| {
-            let store = app.projector.store(partition);
+            let store = app.projector.store(partition)?;
             query::events::page(&store.view(), app.topic_partition(partition), &filter, cursor, limit)
         })?;
         Ok(Json(Events { events, unavailable_partitions, next_cursor }))

@@ -85,7 +85,7 @@ pub(super) async fn effects(app: App, Query(query): Query<EffectsQuery>) -> Resu
                 // The next page begins with this partition.
                 return Ok((Vec::new(), Some(Vec::new())));
             }
-            let (store, place) = (app.projector.store(partition), app.topic_partition(partition));
+            let (store, place) = (app.projector.store(partition)?, app.topic_partition(partition));
             let now = app.projector.log_now();
             query::effects::page(&store.view(), place, &visible, filter, (show, &budget), (cursor, limit), now)
         })?;
@@ -114,7 +114,7 @@ pub(super) async fn anomalies(app: App, Query(query): Query<AnomaliesQuery>) -> 
     app.read(move |app| {
         let visible = app.caller.visible();
         let (anomalies, next_cursor) = across(app, pages, None, |app, partition, cursor, limit| {
-            let (store, place) = (app.projector.store(partition), app.topic_partition(partition));
+            let (store, place) = (app.projector.store(partition)?, app.topic_partition(partition));
             query::anomalies::page(&store.view(), place, &visible, query.run.as_ref().map(RunId::borrow), cursor, limit)
         })?;
         Ok(Json(Anomalies { anomalies, unavailable_partitions, next_cursor }))
@@ -141,7 +141,7 @@ pub(super) async fn dead_letters(
     let unavailable_partitions = app.wait_for_all_runs(&ask).await?;
     app.read(move |app| {
         let (records, next_cursor) = across(app, pages, None, |app, partition, cursor, limit| {
-            let store = app.projector.store(partition);
+            let store = app.projector.store(partition)?;
             query::dead_letters::page(&store.view(), app.topic_partition(partition), cursor, limit)
         })?;
         Ok(Json(DeadLetters { records, unavailable_partitions, next_cursor }))
@@ -184,7 +184,7 @@ pub(super) async fn dead_letter(app: App, Path(at): Path<String>) -> Result<Json
     }
     app.audit_read(None, json!({ "what": "dead letter", "at": at })).await?;
     app.blocking(move |app| {
-        let store = app.projector.store(partition);
+        let store = app.projector.store(partition)?;
         let row = query::dead_letters::get(&store.view(), app.topic_partition(partition), offset)?;
         let (letter, detail) = row.ok_or_else(|| {
             let message = format!("no dead letter at {partition}:{offset}");

@@ -2,7 +2,7 @@
 
 mod home;
 
-use super::{app::App, journal::role, parameters::Nothing, problem::Refusal};
+use super::{app::App, journal::role, parameters::Nothing, problem::Refusal, scrape::count_partition};
 use axum::{
     Json,
     extract::Query,
@@ -14,6 +14,7 @@ use home::{View, is_read_only, of_weakness};
 use runlog_log::{Clients, LogSettings, Replacement, Stall};
 use runlog_projector::index::{
     fold::{Stop, StopKind},
+    held::NotHere,
     projector::moved_back,
     query::{
         counts::{self, Counts},
@@ -40,30 +41,30 @@ const CAUGHT_UP_WITHIN: Duration = Duration::from_secs(1);
 /// How long the doctor waits for the log.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-async fn partition_health(app: &App, partition: PartitionId) -> PartitionHealth {
-    let before = app.projector.progress(partition).applied;
+async fn partition_health(app: &App, partition: PartitionId) -> Result<PartitionHealth, NotHere> {
+    let before = app.projector.progress(partition)?.applied;
     let end = app.projector.bounds(partition, PATIENCE).await.map(|bounds| bounds.end);
-    let progress = app.projector.progress(partition);
+    let progress = app.projector.progress(partition)?;
     let error = match (&progress.stopped, &end) {
         (Some(stop), _) => Some(stop.error.clone()),
         (None, Err(error)) => Some(error.problem().detail),
         (None, Ok(end)) if *end < before => Some(moved_back(partition, *end, before)),
         (None, Ok(_)) => None,
     };
-    PartitionHealth {
+    Ok(PartitionHealth {
         partition,
         applied: progress.applied,
         end: end.ok(),
         state: if progress.stopped.is_some() { PartitionState::Stopped } else { PartitionState::Running }.into(),
         error,
-    }
+    })
 }
 
-/// Checks all partitions concurrently: if the log does not answer, the total wait is [`PATIENCE`], not [`PATIENCE`]
+/// Checks the held partitions concurrently: if the log does not answer, the total wait is [`PATIENCE`], not [`PATIENCE`]
 /// per partition.
 pub(super) async fn health(app: &App) -> Vec<PartitionHealth> {
-    join_all(PartitionId::all(app.projector.journal().partitions).map(|partition| partition_health(app, partition)))
-        .await
+    let all = join_all(app.projector.held().map(|partition| partition_health(app, partition))).await;
+    all.into_iter().filter_map(Result::ok).collect()
 }
 
 /// Reads the log's current settings. The error is a finding.
@@ -114,8 +115,8 @@ fn added_partitions(count: Option<u32>, journal: &Journal, topic: &str) -> Optio
 /// Sums the counts of all readable partitions, and makes findings of them.
 fn count_rows(app: &App) -> (Counts, Vec<Finding>) {
     let (mut all, mut findings) = (Counts::default(), Vec::new());
-    for partition in PartitionId::all(app.projector.journal().partitions) {
-        match counts::count(&app.projector.store(partition).view(), &Visible::default(), app.projector.log_now()) {
+    for partition in app.projector.held() {
+        match count_partition(app, partition, &Visible::default()) {
             Ok(counts) => {
                 if counts.dead_letters > 0 {
                     let what = format!(
@@ -254,7 +255,7 @@ pub(super) async fn doctor(app: App, _: Query<Nothing>) -> Result<Json<Doctor>, 
     let view = app.read(move |app| View::read(app, &shown)).await?;
     let (mut findings, mut without_end) = (Vec::new(), Vec::new());
     for health in &partitions {
-        let progress = app.projector.progress(health.partition);
+        let Ok(progress) = app.projector.progress(health.partition) else { continue };
         match (&progress.stopped, &health.error) {
             (Some(stop), _) => findings.push(Finding {
                 severity: Severity::Error.into(),

@@ -48,7 +48,7 @@ pub(super) async fn list(app: App, Query(query): Query<HorizonsQuery>) -> Result
     let unavailable_partitions = app.wait_for_all_runs(&ask).await?;
     app.read(move |app| {
         let (horizons, next_cursor) = across(app, pages, None, |app, partition, cursor, limit| {
-            let store = app.projector.store(partition);
+            let store = app.projector.store(partition)?;
             query::horizons::page(&store.view(), app.topic_partition(partition), cursor, limit)
         })?;
         Ok(Json(Horizons { horizons, unavailable_partitions, next_cursor }))
@@ -115,7 +115,7 @@ fn retention_plan(
     let started = Instant::now();
     let (mut partitions, mut complete) = (Vec::with_capacity(selected.len()), true);
     for partition in selected {
-        let store = app.projector.store(partition);
+        let store = app.projector.store(partition)?;
         let late = || started.elapsed() >= wait;
         let (records, all) = query::horizons::count(&store.view(), &horizon.family, horizon.until_millis, late)?;
         complete &= all;

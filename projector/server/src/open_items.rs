@@ -44,7 +44,7 @@ pub(super) async fn list(
     let (cursor, limit) = (parse_cursor(query.cursor.as_deref())?, limit(query.limit)?);
     let partition = app.wait_for_run(run_id.borrow(), &ask).await?;
     app.read(move |app| {
-        let (store, place) = (app.projector.store(partition), app.topic_partition(partition));
+        let (store, place) = (app.projector.store(partition)?, app.topic_partition(partition));
         let filter = (Some(run_id.borrow()), query.ended);
         let page = query::open_items::page(
             &app.rows(&store, run_id.borrow()),

@@ -40,7 +40,7 @@ pub(super) async fn overview(app: App, _: Query<Nothing>) -> Result<Json<Overvie
     let Counted { counts, unreadable } = read_counts(&app).await?;
     let is_stopped = |health: &PartitionHealth| health.state == PartitionState::Stopped;
     let is_unavailable = |health: &&PartitionHealth| {
-        let rebuilt = app.projector.is_rebuilding(health.partition);
+        let rebuilt = app.projector.is_rebuilding(health.partition).unwrap_or(true);
         is_stopped(health) || rebuilt || health.end.is_none() || unreadable.contains(&health.partition)
     };
     let sees_all = app.caller.visible().is_all();

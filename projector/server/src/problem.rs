@@ -5,7 +5,7 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use runlog_projector::index::error::Error;
+use runlog_projector::index::{error::Error, held::NotHere};
 use runlog_schemas::answer::{ErrorKind, Problem};
 
 /// When a client may repeat a request that was refused as `overloaded`, in seconds, if no better estimate exists.
@@ -43,6 +43,12 @@ pub(super) struct Refusal(pub(super) Error);
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
         Self(error)
+    }
+}
+
+impl From<NotHere> for Refusal {
+    fn from(not_here: NotHere) -> Self {
+        Self(not_here.into())
     }
 }
 

@@ -57,7 +57,7 @@ impl ReadPoint {
         app.projector.wait(partition, requested, ask.deadline()).await?;
         match app.projector.wait(partition, at_offset, until.saturating_duration_since(Instant::now())).await {
             Err(error) if error.kind() == ErrorKind::PartitionStopped && requested == Consistency::Eventual => {
-                if app.projector.progress(partition).applied <= offset {
+                if app.projector.progress(partition)?.applied <= offset {
                     return Err(error);
                 }
             }
@@ -118,7 +118,7 @@ impl ReadPoint {
         answer: impl FnOnce(ReadContext<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let read = move |app: &App| {
-            let (store, place) = (app.projector.store(self.partition), app.topic_partition(self.partition));
+            let (store, place) = (app.projector.store(self.partition)?, app.topic_partition(self.partition));
             let rows = self.rows(app, &store, run_id.borrow())?;
             answer(ReadContext {
                 rows: &rows,
@@ -173,7 +173,7 @@ fn cached_lookup(
     if read_point.as_of.is_some() || app.projector.executor().is_caller() {
         return None;
     }
-    let (store, place) = (app.projector.store(read_point.partition), app.topic_partition(read_point.partition));
+    let (store, place) = (app.projector.store(read_point.partition).ok()?, app.topic_partition(read_point.partition));
     let rows = app.rows_in(store.cached_view()?, run_id);
     let lookup = answer(ReadContext { rows: &rows, contents: &Contents::none(), place, run_id }).ok()?;
     lookup.missing_content.is_empty().then_some(lookup)

@@ -110,7 +110,7 @@ pub(super) async fn list(app: App, Query(query): Query<ListQuery>) -> Result<Jso
     let mut unavailable_partitions = app.wait_for_partitions(consistency, ask.deadline()).await?;
     if query.in_doubt {
         // The runs in doubt of a stopped partition stay in doubt, and so they are listed.
-        unavailable_partitions.retain(|partition| app.projector.is_rebuilding(*partition));
+        unavailable_partitions.retain(|partition| app.projector.is_rebuilding(*partition).unwrap_or(true));
         filter.in_doubt_since = app.projector.home().takeover();
         if filter.in_doubt_since.is_none() {
             return Ok(Json(Runs { runs: Vec::new(), unavailable_partitions, next_cursor: None }));
@@ -134,7 +134,7 @@ type Page = (Vec<Run>, Option<String>);
 fn by_id(app: &App, filter: &Filter, after: Option<&RunId>, limit: usize) -> Result<Page, Error> {
     let (mut runs, now) = (Vec::new(), app.projector.log_now());
     for partition in PartitionId::all(app.projector.journal().partitions) {
-        let (store, place) = (app.projector.store(partition), app.topic_partition(partition));
+        let (store, place) = (app.projector.store(partition)?, app.topic_partition(partition));
         // One run more than requested shows whether there is another page.
         let after = after.map(RunId::borrow);
         runs.extend(query::runs::list(&store.view(), place, filter, after, limit + 1, now)?);
@@ -150,7 +150,7 @@ fn by_id(app: &App, filter: &Filter, after: Option<&RunId>, limit: usize) -> Res
 fn newest(app: &App, filter: &Filter, after: Option<&NewestFirst>, limit: usize) -> Result<Page, Error> {
     let (mut runs, now, mut steps) = (Vec::new(), app.projector.log_now(), NEWEST_AMONG_MAX);
     for partition in PartitionId::all(app.projector.journal().partitions) {
-        let (store, place) = (app.projector.store(partition), app.topic_partition(partition));
+        let (store, place) = (app.projector.store(partition)?, app.topic_partition(partition));
         runs.extend(query::runs::newest(&store.view(), place, filter, after, limit + 1, now, &mut steps)?);
     }
     runs.sort_by(|(a, _), (b, _)| a.cmp(b));

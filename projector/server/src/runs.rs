@@ -42,7 +42,7 @@ pub(super) fn no_run(run_id: RunId<&str>) -> Error {
 
 pub(super) async fn get(app: App, Path(run_id): Path<RunId>, Query(ask): Query<Ask>) -> Result<Json<Run>, Refusal> {
     let partition = app.wait_to_continue(run_id.borrow(), &ask).await?;
-    let store = app.projector.store(partition);
+    let store = app.projector.store(partition)?;
     let run = query::runs::get(
         &app.rows(&store, run_id.borrow()),
         app.topic_partition(partition),
@@ -127,7 +127,7 @@ impl PageRequest {
         let Self { run_id, read_point, at_millis, filter, page: (cursor, limit, order), show } = self;
         let (run_id, cursor, proofs) = (run_id.borrow(), cursor.as_deref(), app.proofs());
         let show = timeline::Showing { show: *show, proofs: proofs.as_ref() };
-        let store = app.projector.store(read_point.partition);
+        let store = app.projector.store(read_point.partition)?;
         let (contents, place) =
             (app.projector.contents(read_point.time_left()), app.topic_partition(read_point.partition));
         if let Some(at_millis) = *at_millis {
@@ -285,7 +285,8 @@ pub(super) async fn recovery(
         // All pages show one state of the run. If records were applied since, later pages read the earlier state.
         let (partition, run) = (read_point.partition, run_id.clone());
         let look = move |app: &App| {
-            recovery::cursor_offset(&app.rows(&app.projector.store(partition), run.borrow()), run.borrow(), &cursor)
+            let store = app.projector.store(partition)?;
+            recovery::cursor_offset(&app.rows(&store, run.borrow()), run.borrow(), &cursor)
         };
         if let Some(offset) = app.read(look).await? {
             read_point =

@@ -13,9 +13,16 @@ use axum::{
 use prometheus_client::encoding::text::encode;
 use runlog_projector::index::{
     error::Error,
-    query::{counts, visible::Visible},
+    query::{
+        counts::{self, Counts},
+        visible::Visible,
+    },
 };
-use runlog_schemas::{answer::ErrorKind, id::PartitionId, judge::Class};
+use runlog_schemas::{
+    answer::{ErrorKind, PartitionState},
+    id::PartitionId,
+    judge::Class,
+};
 use std::{sync::PoisonError, time::Duration};
 use tokio::time::Instant;
 
@@ -38,8 +45,8 @@ pub(super) async fn counts(app: &App) -> Result<Counted, Error> {
 /// Counts the visible runs of all partitions now. Blocking.
 pub(super) fn count(app: &App, visible: &Visible) -> Counted {
     let mut all = Counted::default();
-    for partition in PartitionId::all(app.projector.journal().partitions) {
-        match counts::count(&app.projector.store(partition).view(), visible, app.projector.log_now()) {
+    for partition in app.projector.held() {
+        match count_partition(app, partition, visible) {
             Ok(counts) => all.counts += counts,
             Err(error) => {
                 tracing::warn!("partition {partition} cannot be counted: {}", error.problem().detail);
@@ -50,6 +57,11 @@ pub(super) fn count(app: &App, visible: &Visible) -> Counted {
     all
 }
 
+/// Counts the visible runs of a partition now. Blocking.
+pub(super) fn count_partition(app: &App, partition: PartitionId, visible: &Visible) -> Result<Counts, Error> {
+    Ok(counts::count(&app.projector.store(partition)?.view(), visible, app.projector.log_now())?)
+}
+
 /// Answers a scrape. A figure that cannot be read is absent.
 pub(super) async fn scrape(app: App) -> Result<Response, Refusal> {
     let metrics = &*app.metrics;
@@ -58,7 +70,7 @@ pub(super) async fn scrape(app: App) -> Result<Response, Refusal> {
     for health in health(&app).await {
         let labels = || [("partition", health.partition.to_string())];
         set(&metrics.applied, labels(), health.applied.get());
-        set(&metrics.stopped, labels(), u64::from(app.projector.progress(health.partition).stopped.is_some()));
+        set(&metrics.stopped, labels(), u64::from(health.state == PartitionState::Stopped));
         if let Some(end) = health.end {
             set(&metrics.ends, labels(), end.get());
             set(&metrics.lags, labels(), end.since(health.applied));

@@ -185,7 +185,7 @@ async fn count_displaced(
     until: Instant,
 ) -> Result<SkipPlan, Error> {
     let Some(run_id) = plan.run_id.clone() else { return Ok(plan) };
-    if app.projector.progress(partition).stopped.is_some() {
+    if app.projector.progress(partition)?.stopped.is_some() {
         return Ok(plan);
     }
     let Some(permits) = app.past_permits(until).await else { return Ok(plan) };
@@ -193,7 +193,7 @@ async fn count_displaced(
         let _permits = permits;
         let run = RunAsOf::new(run_id, partition, app.projector.journal().partitions);
         let limits = Limits { bytes: as_of::BYTES_MAX, until: Some(until) };
-        Ok(run.count_displaced(&app.projector.store(partition).view(), offset, limits).ok())
+        Ok(run.count_displaced(&app.projector.store(partition)?.view(), offset, limits).ok())
     };
     Ok(SkipPlan { displaced: app.blocking(count).await?, ..plan })
 }
@@ -219,11 +219,11 @@ fn skip_plan(
         payload_type: None,
         displaced: None,
     };
-    let stop = app.projector.progress(partition).stopped;
+    let stop = app.projector.progress(partition)?.stopped;
     if let Some(stop) = stop.filter(|stop| stop.offset == offset && stop.kind.is_ended_by_skip()) {
         return Ok(plan(SkipTarget::Stop, Some(stop.error)));
     }
-    let store = app.projector.store(partition);
+    let store = app.projector.store(partition)?;
     if let Some((_, detail)) = query::dead_letters::get(&store.view(), app.topic_partition(partition), offset)? {
         return Ok(plan(SkipTarget::Unreadable, Some(detail)));
     }

@@ -68,7 +68,10 @@ pub(super) async fn stream_run(
     let partition = app.wait_for_run(run_id.borrow(), &ask).await?;
     let cursor = match from(&headers, query.from.as_deref()) {
         None | Some("beginning") => None,
-        Some("end") => timeline::end(&app.rows(&app.projector.store(partition), run_id.borrow()), run_id.borrow())?,
+        Some("end") => {
+            let store = app.projector.store(partition)?;
+            timeline::end(&app.rows(&store, run_id.borrow()), run_id.borrow())?
+        }
         cursor => timeline::cursor(run_id.borrow(), cursor)?,
     };
     let ends = Ends::new(&app)?;
@@ -92,7 +95,7 @@ impl Source for Tail {
                 return Ok(Some(line));
             }
             // Reads the progress first, so that records applied after the read end the wait.
-            let before = self.app.projector.progress(self.partition);
+            let before = self.app.projector.progress(self.partition)?;
             self.fill().await?;
             if !self.ready.is_empty() {
                 continue;
@@ -100,7 +103,7 @@ impl Source for Tail {
             if self.until_end {
                 return Ok(None);
             }
-            self.app.projector.wait_until(self.partition, |progress| *progress != before).await;
+            self.app.projector.wait_until(self.partition, |progress| *progress != before).await?;
         }
     }
 }
@@ -109,7 +112,7 @@ impl Tail {
     async fn fill(&mut self) -> Result<(), Error> {
         let (partition, run_id, cursor, show) = (self.partition, self.run_id.clone(), self.cursor.clone(), self.show);
         let page = self.app.read_ahead(move |app| {
-            let (store, contents) = (app.projector.store(partition), app.projector.contents(DEADLINE));
+            let (store, contents) = (app.projector.store(partition)?, app.projector.contents(DEADLINE));
             let proofs = app.proofs();
             let show = Showing { show, proofs: proofs.as_ref() };
             let ask = timeline::Query { limit: PAGE, show, as_of: None, order: Order::Asc };

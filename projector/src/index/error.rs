@@ -48,6 +48,11 @@ impl Error {
         Self { reason: Some(ProblemReason::Mirror), home, ..Self::new(ErrorKind::Unavailable, message) }
     }
 
+    /// The error for a partition that this server does not hold. The request had no effect.
+    pub fn not_here(message: impl Into<String>) -> Self {
+        Self { reason: Some(ProblemReason::NotHere), ..Self::new(ErrorKind::Unavailable, message) }
+    }
+
     /// The error for a position or a cursor of another log.
     pub fn foreign_log(message: impl Into<String>) -> Self {
         Self { reason: Some(ProblemReason::ForeignLog), ..Self::new(ErrorKind::Conflict, message) }
@@ -128,11 +133,12 @@ impl Error {
         if untouched { Self { kind: ErrorKind::Overloaded, ..error } } else { error }
     }
 
-    /// The same error for a request that was partly done. `Overloaded` and the reasons `mirror` and `doubt` would mean that the request
-    /// had no effect, so it becomes `Unavailable` without a reason.
+    /// The same error for a request that was partly done. `Overloaded` and the reasons `mirror`, `not_here` and `doubt` would mean that
+    /// the request had no effect, so it becomes `Unavailable` without a reason.
     #[must_use]
     pub fn after_a_part(self) -> Self {
-        let denies_effect = matches!(self.reason, Some(ProblemReason::Mirror | ProblemReason::Doubt));
+        let denies_effect =
+            matches!(self.reason, Some(ProblemReason::Mirror | ProblemReason::NotHere | ProblemReason::Doubt));
         if self.kind == ErrorKind::Overloaded || denies_effect {
             return Self { kind: ErrorKind::Unavailable, reason: None, home: None, ..self };
         }

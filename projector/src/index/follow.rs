@@ -9,6 +9,7 @@
 
 use super::{
     error::Error,
+    held::NotHere,
     projector::Projector,
     shared::{FOLLOWERS_MAX, Progress, Shared},
 };
@@ -86,7 +87,8 @@ impl Follower {
             Error::new(ErrorKind::Unavailable, message)
         })?;
         let partitions: Vec<_> = PartitionId::all(shared.journal.partitions).collect();
-        let applied: Vec<Offset> = partitions.iter().map(|at| shared.progress(*at).applied).collect();
+        let applied =
+            partitions.iter().map(|at| Ok(shared.progress(*at)?.applied)).collect::<Result<Vec<_>, NotHere>>()?;
         let from = match from {
             From::End => applied.clone(),
             From::Offsets(offsets) if offsets.len() == partitions.len() => offsets,
@@ -117,7 +119,7 @@ impl Follower {
     /// Errors: as [`Follower::new`].
     pub async fn next(&mut self) -> Result<Option<Vec<Delivery>>, Error> {
         loop {
-            let ready = self.take_applied();
+            let ready = self.take_applied()?;
             if !ready.is_empty() {
                 return Ok(Some(ready));
             }
@@ -134,15 +136,15 @@ impl Follower {
     }
 
     /// Removes and returns the buffered records that are already applied.
-    fn take_applied(&mut self) -> Vec<Delivery> {
+    fn take_applied(&mut self) -> Result<Vec<Delivery>, NotHere> {
         let mut ready = Vec::new();
         for (partition, records) in &mut self.unapplied {
-            let applied = self.shared.progress(*partition).applied;
+            let applied = self.shared.progress(*partition)?.applied;
             let count = records.partition_point(|record| record.offset < applied);
             ready.extend(records.drain(..count));
         }
         self.unapplied.retain(|_, records| !records.is_empty());
-        ready
+        Ok(ready)
     }
 
     fn is_at_end(&self) -> bool {
@@ -160,8 +162,9 @@ impl Follower {
     async fn wait(&mut self, partition: PartitionId, offset: Offset) -> Result<(), Error> {
         let moved = |progress: &Progress| progress.applied > offset || progress.stopped.is_some();
         match tokio::time::timeout(UNAPPLIED_WAIT, self.shared.wait_until(partition, moved)).await {
-            Ok(progress) if progress.applied > offset => return Ok(()),
-            Ok(_) | Err(_) => {}
+            Ok(Err(not_here)) => return Err(not_here.into()),
+            Ok(Ok(progress)) if progress.applied > offset => return Ok(()),
+            Ok(Ok(_)) | Err(_) => {}
         }
         self.unapplied.remove(&partition);
         self.next[partition.index()] = offset;
@@ -178,7 +181,7 @@ impl Follower {
         let back: Vec<_> = PartitionId::all(self.shared.journal.partitions)
             .zip(self.next.iter().copied())
             .filter(|(partition, _)| reader.position(*partition).is_none())
-            .filter(|(partition, next)| self.shared.progress(*partition).applied > *next)
+            .filter(|(partition, next)| self.shared.progress(*partition).is_ok_and(|progress| progress.applied > *next))
             .collect();
         let wait = self.shared.config.executor.blocking_wait(POLL_WAIT);
         let (reader, read) = blocking(&self.shared, move || {

@@ -7,6 +7,7 @@ use super::{
     error::Error,
     executor::{Executor, NoResult},
     fold::Stop,
+    held::NotHere,
     home::HomeState,
     pipeline::Pipeline,
     query::{self, TopicPartition},
@@ -112,9 +113,9 @@ impl Projector {
     fn flush_all(&self) {
         let shared = self.shared.clone();
         let flush = move || {
-            let all = PartitionId::all(shared.journal.partitions).collect();
-            shared.config.executor.each(all, shared.builds_max, |partition| {
-                if let Err(error) = shared.store(partition).flush() {
+            let flush = |partition| -> Result<(), Error> { Ok(shared.store(partition)?.flush()?) };
+            shared.config.executor.each(shared.held().collect(), shared.builds_max, |partition: PartitionId| {
+                if let Err(error) = flush(partition) {
                     tracing::error!(%partition, %error, "the index is not flushed; the next start applies its last records again");
                 }
             });
@@ -191,8 +192,8 @@ impl Projector {
     }
 
     /// Whether the index of `partition` is built again, and has not reached the offset of the older layout's index.
-    pub fn is_rebuilding(&self, partition: PartitionId) -> bool {
-        self.shared.older(partition).is_some()
+    pub fn is_rebuilding(&self, partition: PartitionId) -> Result<bool, NotHere> {
+        Ok(self.shared.older(partition)?.is_some())
     }
 
     /// Runs a read that may block a thread, as soon as there is a permit.
@@ -225,19 +226,33 @@ impl Projector {
         partition_of(run_id, self.shared.journal.partitions)
     }
 
+    /// The partitions that this server holds, in order.
+    pub fn held(&self) -> impl Iterator<Item = PartitionId> + Clone {
+        self.shared.held()
+    }
+
+    /// Checks that this server holds `partition`, which must be a partition of the journal.
+    pub fn check_held(&self, partition: PartitionId) -> Result<(), NotHere> {
+        self.shared.check_held(partition)
+    }
+
     /// The progress of `partition`.
-    pub fn progress(&self, partition: PartitionId) -> Progress {
+    pub fn progress(&self, partition: PartitionId) -> Result<Progress, NotHere> {
         self.shared.progress(partition)
     }
 
     /// Waits until `reached` holds for the progress of `partition`, and returns that progress. Never returns if it never
     /// holds. The waiters of a partition wake in the order in which they began to wait.
-    pub async fn wait_until(&self, partition: PartitionId, reached: impl Fn(&Progress) -> bool) -> Progress {
+    pub async fn wait_until(
+        &self,
+        partition: PartitionId,
+        reached: impl Fn(&Progress) -> bool,
+    ) -> Result<Progress, NotHere> {
         self.shared.wait_until(partition, reached).await
     }
 
     /// The store that answers queries of `partition`. Each view of it shows one log position.
-    pub fn store(&self, partition: PartitionId) -> Arc<Store> {
+    pub fn store(&self, partition: PartitionId) -> Result<Arc<Store>, NotHere> {
         self.shared.store(partition)
     }
 
@@ -326,6 +341,7 @@ impl Projector {
         consistency: Consistency,
         deadline: Duration,
     ) -> Result<(), Error> {
+        self.check_held(partition)?;
         let check = || match consistency {
             Consistency::Latest => self.shared.home.check_home("a read at latest"),
             Consistency::Eventual | Consistency::AtLeast(..) => Ok(()),
@@ -341,11 +357,12 @@ impl Projector {
         // A home is appended to partition 0 first.
         let is_read = |_: &Progress| !self.shared.home.can_be_mirror(partition);
         let left = until.saturating_duration_since(Instant::now());
-        if tokio::time::timeout(left, self.wait_until(PartitionId::ZERO, is_read)).await.is_err() {
+        let Ok(read) = tokio::time::timeout(left, self.wait_until(PartitionId::ZERO, is_read)).await else {
             let message =
                 "this server has not read partition 0 yet, and cannot know whether its log is a mirror; retry";
             return Err(Error::new(ErrorKind::Unavailable, message).in_partition(partition));
-        }
+        };
+        read?;
         check()
     }
 
@@ -357,9 +374,10 @@ impl Projector {
         consistency: Consistency,
         deadline: Duration,
     ) -> Result<(), Error> {
+        self.check_held(partition)?;
         let until = Instant::now() + deadline;
         let (partition, target) = match consistency {
-            Consistency::Eventual => match self.shared.older(partition) {
+            Consistency::Eventual => match self.shared.older(partition)? {
                 None => return Ok(()),
                 // Waits for the older layout's offset: an answer from fewer records would be a wrong "not done yet".
                 Some(until) => (partition, until),
@@ -369,7 +387,7 @@ impl Projector {
                 (partition, offset.saturating_add(1))
             }
             Consistency::Latest => {
-                let before = self.progress(partition);
+                let before = self.progress(partition)?;
                 let (end, known) = (self.log_end(partition, deadline).await?, before.applied.max(known));
                 if end < known && before.stopped.is_none() {
                     let error = Error::new(ErrorKind::Unavailable, moved_back(partition, end, known));
@@ -381,17 +399,17 @@ impl Projector {
         let left = until.saturating_duration_since(Instant::now());
         let fresh = |progress: &Progress| progress.applied >= target || progress.stopped.is_some();
         match tokio::time::timeout(left, self.wait_until(partition, fresh)).await {
-            Ok(progress) => match &progress.stopped {
+            Ok(progress) => match &progress?.stopped {
                 None => Ok(()),
                 Some(stop) => Err(self.stopped(partition, stop)),
             },
-            Err(_) => Err(Error::stale(self.progress(partition).applied, &self.position(partition, target, 0))),
+            Err(_) => Err(Error::stale(self.progress(partition)?.applied, &self.position(partition, target, 0))),
         }
     }
 
     /// Returns `PartitionStopped` for a stopped partition.
     pub fn running(&self, partition: PartitionId) -> Result<(), Error> {
-        self.progress(partition).stopped.as_ref().map_or(Ok(()), |stop| Err(self.stopped(partition, stop)))
+        self.progress(partition)?.stopped.as_ref().map_or(Ok(()), |stop| Err(self.stopped(partition, stop)))
     }
 
     /// Encodes a record for the log.
@@ -403,8 +421,8 @@ impl Projector {
 
     fn stopped(&self, partition: PartitionId, stop: &Stop) -> Error {
         let answers = match self.shared.older(partition) {
-            None => "`eventual` still answers",
-            Some(_) => "its index is not built yet, so no query is answered",
+            Ok(None) => "`eventual` still answers",
+            _ => "its index is not built yet, so no query is answered",
         };
         let why = &stop.error;
         Error::new(

@@ -127,9 +127,10 @@ pub fn begin(shared: &Shared, fold: &mut Fold, offset: Offset, row: &meta::SkipR
 /// Replaces the old store by the rebuilt store, if that has reached the old store's offset. Does nothing without a rebuild.
 /// A failure is retried after the next batch.
 pub fn finish_if_caught_up(shared: &Shared, fold: &mut Fold) {
-    let (partition, live) = (fold.partition, shared.store(fold.partition));
+    let partition = fold.partition;
+    let Ok(live) = shared.store(partition) else { return };
     if Arc::ptr_eq(&live, &fold.store) {
-        if shared.older(partition).is_some_and(|until| fold.next >= until)
+        if shared.older(partition).ok().flatten().is_some_and(|until| fold.next >= until)
             && let Err(error) = replace_older(shared, fold)
         {
             tracing::error!(%partition, next = %fold.next, %error, "replacing the index of the older layout failed, will retry");

@@ -5,6 +5,7 @@ use super::{
     executor::NoResult,
     flush::Flushes,
     fold::Stop,
+    held::NotHere,
     home::HomeState,
     store::{Budget, Storage, Store, meta},
 };
@@ -51,7 +52,8 @@ pub struct Shared {
     pub(crate) followers: Arc<Semaphore>,
     /// Permits for reads.
     reads: Arc<Semaphore>,
-    partitions: Vec<Partition>,
+    /// By their ids; `None` for a partition that is not held.
+    partitions: Vec<Option<Partition>>,
 }
 
 #[derive(Debug)]
@@ -88,13 +90,13 @@ pub struct Start {
 }
 
 impl Shared {
-    /// The partitions in order.
+    /// The partitions in order; `None` for a partition that is not held.
     pub(crate) fn new(
         config: Config,
         Logs { log, unguarded, home }: Logs,
         journal: meta::Journal,
         budget: Budget,
-        partitions: Vec<Start>,
+        partitions: Vec<Option<Start>>,
     ) -> Self {
         let partition = |start: Start| Partition {
             store: RwLock::new(start.store),
@@ -102,10 +104,11 @@ impl Shared {
             progressed: Notify::new(),
             older: Mutex::new(start.older),
         };
-        let partitions: Vec<_> = partitions.into_iter().map(partition).collect();
+        let partitions: Vec<_> = partitions.into_iter().map(|start| start.map(partition)).collect();
         let (ending, followers) = (AtomicBool::new(false), Arc::new(Semaphore::new(FOLLOWERS_MAX)));
         let reads = Arc::new(Semaphore::new(READS_MAX));
-        let builds_max = std::thread::available_parallelism().map_or(1, usize::from).min(partitions.len()).max(1);
+        let held = partitions.iter().flatten().count();
+        let builds_max = std::thread::available_parallelism().map_or(1, usize::from).min(held).max(1);
         let builds = Semaphore::new(builds_max);
         let flushes = Flushes::new(config.flush, budget.memtables_max(), partitions.len());
         Self {
@@ -154,51 +157,76 @@ impl Shared {
         }
     }
 
-    /// The store that answers queries of `partition`, which must be a partition of the journal.
-    pub(crate) fn store(&self, partition: PartitionId) -> Arc<Store> {
-        self.partitions[partition.index()].store.read().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The partitions that this server holds, in order.
+    pub(crate) fn held(&self) -> impl Iterator<Item = PartitionId> + Clone {
+        PartitionId::all(self.journal.partitions).filter(|partition| self.partitions[partition.index()].is_some())
     }
 
+    /// Checks that this server holds `partition`, which must be a partition of the journal.
+    pub(crate) fn check_held(&self, partition: PartitionId) -> Result<(), NotHere> {
+        self.partition(partition).map(drop)
+    }
+
+    fn partition(&self, partition: PartitionId) -> Result<&Partition, NotHere> {
+        self.partitions[partition.index()].as_ref().ok_or(NotHere { partition })
+    }
+
+    /// The store that answers queries of `partition`, which must be a partition of the journal.
+    pub(crate) fn store(&self, partition: PartitionId) -> Result<Arc<Store>, NotHere> {
+        Ok(self.partition(partition)?.store.read().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    /// Makes `store` answer queries. Has no effect for a partition that is not held.
     pub(crate) fn swap(&self, partition: PartitionId, store: Arc<Store>) {
-        *self.partitions[partition.index()].store.write().unwrap_or_else(PoisonError::into_inner) = store;
+        let Ok(held) = self.partition(partition) else { return };
+        *held.store.write().unwrap_or_else(PoisonError::into_inner) = store;
     }
 
     /// The offset that `partition` must reach to replace an older version's index; `None` once it has.
-    pub(crate) fn older(&self, partition: PartitionId) -> Option<Offset> {
-        *self.partitions[partition.index()].older.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn older(&self, partition: PartitionId) -> Result<Option<Offset>, NotHere> {
+        Ok(*self.partition(partition)?.older.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Has no effect for a partition that is not held.
     pub(crate) fn forget_older(&self, partition: PartitionId) {
-        *self.partitions[partition.index()].older.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let Ok(held) = self.partition(partition) else { return };
+        *held.older.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    pub(crate) fn progress(&self, partition: PartitionId) -> Progress {
-        self.partitions[partition.index()].progress().clone()
+    pub(crate) fn progress(&self, partition: PartitionId) -> Result<Progress, NotHere> {
+        Ok(self.partition(partition)?.progress().clone())
     }
 
     /// Waits until `reached` holds for the progress of `partition`.
-    pub(crate) async fn wait_until(&self, partition: PartitionId, reached: impl Fn(&Progress) -> bool) -> Progress {
-        let partition = &self.partitions[partition.index()];
+    pub(crate) async fn wait_until(
+        &self,
+        partition: PartitionId,
+        reached: impl Fn(&Progress) -> bool,
+    ) -> Result<Progress, NotHere> {
+        let partition = self.partition(partition)?;
         loop {
             // Subscribed before the check, so that no report is missed.
             let progressed = partition.progressed.notified();
             {
                 let progress = partition.progress();
                 if reached(&progress) {
-                    return progress.clone();
+                    return Ok(progress.clone());
                 }
             }
             progressed.await;
         }
     }
 
-    /// Sets the progress and wakes waiters if it changed.
+    /// Sets the progress and wakes waiters if it changed. Has no effect for a partition that is not held.
     pub(crate) fn report(&self, partition: PartitionId, applied: Offset, stopped: Option<Stop>) {
+        let held = self.partition(partition);
+        debug_assert!(held.is_ok(), "only a partition with a fold reports its progress");
+        let Ok(held) = held else { return };
         let waits_for_skip = stopped.as_ref().is_some_and(|stop| stop.kind.is_ended_by_skip());
         self.home.report(partition, applied, waits_for_skip);
-        let (partition, new) = (&self.partitions[partition.index()], Progress { applied, stopped });
-        if std::mem::replace(&mut *partition.progress(), new.clone()) != new {
-            partition.progressed.notify_waiters();
+        let new = Progress { applied, stopped };
+        if std::mem::replace(&mut *held.progress(), new.clone()) != new {
+            held.progressed.notify_waiters();
         }
     }
 }

@@ -30,8 +30,7 @@ impl Projector {
 }
 
 fn verify_in(shared: &Arc<Shared>, folder: &Folder) -> Result<Verification, Error> {
-    let all = PartitionId::all(shared.journal.partitions).collect();
-    let each = shared.config.executor.each(all, shared.builds_max, |partition: PartitionId| {
+    let each = shared.config.executor.each(shared.held().collect(), shared.builds_max, |partition: PartitionId| {
         verify_partition(shared, partition, &folder.join(&partition.to_string()))
     });
     let (partitions, read): (Vec<_>, Vec<u64>) = each.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
@@ -42,7 +41,7 @@ fn verify_in(shared: &Arc<Shared>, folder: &Folder) -> Result<Verification, Erro
 }
 
 fn verify_partition(shared: &Shared, partition: PartitionId, folder: &Folder) -> Result<(PartitionDigest, u64), Error> {
-    let store = shared.store(partition);
+    let store = shared.store(partition)?;
     let view = store.view();
     let pinned = view.get::<meta::Progress>(&meta::progress())?.unwrap_or_default().next_offset;
     let voided = fold::skip_rows_of(&view)?;

@@ -75,8 +75,11 @@ crate::symbols! {
 crate::symbols! {
     /// The reason of a refused request. `active`: a process may still be running the effect of the decision. `mirror`: the server
     /// reads a mirror of the journal; the request had no effect, and this server will not accept it. `foreign_log`: the position or
-    /// cursor belongs to another log. `doubt`: the run's home was lost.
-    ProblemReason { Active = "active", Mirror = "mirror", ForeignLog = "foreign_log", Doubt = "doubt" }
+    /// cursor belongs to another log. `doubt`: the run's home was lost. `not_here`: the server does not hold the partition; the
+    /// request had no effect.
+    ProblemReason {
+        Active = "active", Mirror = "mirror", ForeignLog = "foreign_log", Doubt = "doubt", NotHere = "not_here",
+    }
 }
 
 impl ErrorKind {

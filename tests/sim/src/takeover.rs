@@ -103,12 +103,13 @@ fn is_refused(answer: &Value) -> bool {
 async fn skip_stops(stage: &Stage, server: &Server) -> anyhow::Result<()> {
     let projector = server.projector().context("the mirror's server is down")?;
     for partition in PartitionId::all(PARTITIONS) {
-        while let Some(stop) = projector.progress(partition).stopped {
+        while let Some(stop) = projector.progress(partition)?.stopped {
             let body = json!({ "partition": partition, "offset": stop.offset, "who": "operator", "why": "copied" });
             let answer = ask(server, "POST", "/v1/skips?force=true&deadline_ms=5000", body.to_string()).await?;
             let continues =
                 projector.wait_until(partition, |at| at.stopped.as_ref().is_none_or(|next| next.offset > stop.offset));
-            if timeout(CONTINUES_MAX, continues).await.is_err() {
+            let continued = timeout(CONTINUES_MAX, continues).await;
+            if !matches!(continued, Ok(Ok(_))) {
                 stage
                     .ledger()
                     .fail(format!("after a takeover partition {partition} stays stopped: {}: {answer}", stop.error));

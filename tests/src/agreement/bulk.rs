@@ -176,8 +176,8 @@ pub fn bulk(seed: u64, memory_bytes: usize) -> anyhow::Result<Compared> {
         };
         let waited = async { tokio::time::timeout(WAIT, projector.wait_until(partition, there)).await };
         let waited = written.runtime.block_on(waited);
-        waited.with_context(|| format!("{:?}, not {part:?}", projector.progress(partition)))?;
-        let (built, live) = (rows(&*projector.store(partition))?, rows(expected.rows[partition.index()])?);
+        waited.with_context(|| format!("{:?}, not {part:?}", projector.progress(partition)))??;
+        let (built, live) = (rows(&*projector.store(partition)?)?, rows(expected.rows[partition.index()])?);
         same_rows(partition, &built, &live)?;
         compared.partitions += 1;
         compared.rows += built.len() as u64;

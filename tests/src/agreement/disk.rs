@@ -263,7 +263,7 @@ impl World {
                 let partition = PartitionId::new(*partition)?;
                 // The flush that retention triggers ends before the records are deleted.
                 if let Some(projector) = &self.projector {
-                    projector.store(partition).flush()?;
+                    projector.store(partition)?.flush()?;
                 }
                 self.log.truncate_before(partition, Offset::new(*start)?)
             }
@@ -307,7 +307,7 @@ impl World {
             IDLE | FLUSHED | TORN => {
                 if point == FLUSHED {
                     for partition in PartitionId::all(self.history.journal.partitions) {
-                        projector.store(partition).flush()?;
+                        projector.store(partition)?.flush()?;
                     }
                 }
                 locked(&self.trap).reach(point);
@@ -371,9 +371,10 @@ impl World {
                 _ => false,
             };
             let waited = async { tokio::time::timeout(STEP_MAX, projector.wait_until(partition, there)).await };
-            if self.runtime.block_on(waited).is_err() {
-                anyhow::bail!("the model is at {row}, the projector stays at {:?}", projector.progress(partition));
-            }
+            let Ok(reached) = self.runtime.block_on(waited) else {
+                anyhow::bail!("the model is at {row}, the projector stays at {:?}", projector.progress(partition)?);
+            };
+            reached?;
         }
         Ok(())
     }
@@ -381,13 +382,15 @@ impl World {
     fn compare(&self, earlier: bool) -> anyhow::Result<Result<u64, Found>> {
         let projector = self.projector.as_ref().context("a projector")?;
         let all = PartitionId::all(self.history.journal.partitions);
-        let stores: Vec<_> = all.clone().map(|partition| projector.store(partition)).collect();
+        let stores = all.clone().map(|partition| projector.store(partition)).collect::<Result<Vec<_>, _>>()?;
         let views: Vec<_> = stores.iter().map(|store| store.view()).collect();
-        let part = |partition: PartitionId| Part { applied: None, stopped: projector.progress(partition).stopped };
+        let part = |partition: PartitionId| -> anyhow::Result<_> {
+            Ok(Part { applied: None, stopped: projector.progress(partition)?.stopped })
+        };
         let queries = InProcess {
             topic: &self.history.journal.topic,
             rows: views.iter().collect(),
-            parts: all.map(part).collect(),
+            parts: all.map(part).collect::<Result<_, _>>()?,
         };
         let (model, history) = (&self.model, &self.history);
         Ok(if earlier { super::earlier(model, &queries, history) } else { super::compare(model, &queries, history) })

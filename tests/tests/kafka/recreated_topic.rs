@@ -50,11 +50,11 @@ async fn a_topic_that_is_created_again_stops_every_partition_and_nothing_of_it_i
         log.append(PARTITION, vec![entry(&agent.turn("hello"))]).await.unwrap();
     }
     projector.wait(PARTITION, Consistency::Latest, DEADLINE).await.unwrap();
-    let applied = projector.progress(PARTITION).applied;
+    let applied = projector.progress(PARTITION).unwrap().applied;
 
     recreate(&config, 100).await;
     let stopped = projector.wait_until(PARTITION, |progress| progress.stopped.is_some() || progress.applied > applied);
-    let progress = tokio::time::timeout(DEADLINE, stopped).await.expect("it is noticed");
+    let progress = tokio::time::timeout(DEADLINE, stopped).await.expect("it is noticed").unwrap();
     let stop = progress.stopped.expect("the partition is stopped");
     assert_eq!((stop.kind.as_str(), progress.applied), ("log_diverged", applied), "{}", stop.error);
     let refused = projector.wait(PARTITION, Consistency::Latest, DEADLINE).await.unwrap_err();
@@ -62,5 +62,5 @@ async fn a_topic_that_is_created_again_stops_every_partition_and_nothing_of_it_i
     let refused = log.append(PARTITION, vec![entry(&agent.turn("hello"))]).await.unwrap_err();
     assert_eq!(refused.kind(), Kind::Replaced, "{refused}");
     projector.wait(PARTITION, Consistency::Eventual, DEADLINE).await.expect("applied records stay");
-    assert_eq!(projector.progress(PARTITION).applied, applied);
+    assert_eq!(projector.progress(PARTITION).unwrap().applied, applied);
 }

@@ -135,7 +135,7 @@ async fn a_run_in_doubt_continues_after_an_operator_accepts_it() {
     };
     for partition in PartitionId::all(PARTITIONS) {
         let offset = site.log.append(partition, vec![genesis(Some(home.clone()))]).await.unwrap()[0];
-        site.served.projector.wait_until(partition, |progress| progress.applied > offset).await;
+        site.served.projector.wait_until(partition, |progress| progress.applied > offset).await.unwrap();
     }
     let continuing = async || {
         let mut continuing = Vec::new();

@@ -145,7 +145,7 @@ async fn ends(log: &MemoryLog) -> anyhow::Result<Vec<Offset>> {
 }
 
 async fn stopped(projector: &Projector, partition: PartitionId) -> anyhow::Result<(StopKind, Offset, String)> {
-    let progress = tokio::time::timeout(DEADLINE, projector.wait_until(partition, |at| at.stopped.is_some())).await?;
+    let progress = tokio::time::timeout(DEADLINE, projector.wait_until(partition, |at| at.stopped.is_some())).await??;
     let stop = progress.stopped.context("a stop")?;
     Ok((stop.kind, stop.offset, stop.error))
 }
@@ -174,7 +174,7 @@ async fn all_builds(
             |projector: &Projector| projector.home().known().map(|row| (row.epoch, row.log, row.origin, row.rival));
         ensure!(home(&built) == home(&live), "{:?}", built.home());
         for partition in PartitionId::all(PARTITIONS) {
-            let (of_built, of_live) = (rows(&*built.store(partition))?, rows(&*live.store(partition))?);
+            let (of_built, of_live) = (rows(&*built.store(partition)?)?, rows(&*live.store(partition)?)?);
             same_rows(partition, &of_built, &of_live)?;
         }
     }

@@ -51,7 +51,7 @@ async fn records_after_a_skip_in_the_same_poll_are_applied_once() {
     for (agent, partition, records) in [(&stopped, 0, 35), (&other, 1, 60)] {
         let partition = PartitionId::from(partition);
         let place = runlog_projector::index::query::TopicPartition { topic: "t", partition, log: None };
-        let store = projector.store(partition);
+        let store = projector.store(partition).unwrap();
         let run =
             runlog_projector::index::query::runs::get(&store.view(), place, id::<RunId>(&agent.run_id).borrow(), 0)
                 .unwrap()

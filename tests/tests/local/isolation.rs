@@ -177,13 +177,13 @@ async fn latest(projector: &Projector, partition: PartitionId) {
 /// Waits until the partition has applied the record at `offset` and is not stopped.
 async fn await_applied(projector: &Projector, partition: PartitionId, offset: Offset) {
     let applied = projector.wait_until(partition, |progress| progress.applied > offset && progress.stopped.is_none());
-    tokio::time::timeout(DEADLINE, applied).await.unwrap();
+    tokio::time::timeout(DEADLINE, applied).await.unwrap().unwrap();
 }
 
 /// Waits until the partition stops. Returns the offset and the kind.
 async fn await_stop(projector: &Projector, partition: PartitionId) -> (Offset, &'static str) {
     let stopped = projector.wait_until(partition, |progress| progress.stopped.is_some());
-    let stop = tokio::time::timeout(DEADLINE, stopped).await.unwrap().stopped.unwrap();
+    let stop = tokio::time::timeout(DEADLINE, stopped).await.unwrap().unwrap().stopped.unwrap();
     (stop.offset, stop.kind.as_str())
 }
 
@@ -199,7 +199,7 @@ async fn a_record_whose_fold_panics_stops_its_partition_there_until_it_is_skippe
     let after = append_turn(&log, FIRST, "after").await;
     log.release(FIRST);
     assert_eq!(await_stop(&projector, FIRST).await, (defect, "panic"));
-    let progress = projector.progress(FIRST);
+    let progress = projector.progress(FIRST).unwrap();
     assert_eq!(progress.applied, before.saturating_add(1), "earlier records are applied");
     let error = progress.stopped.unwrap().error;
     assert!(error.contains("a defect with schema 7") && error.contains(&format!("offset {defect}")), "{error}");
@@ -272,11 +272,11 @@ async fn a_replaced_store_stays_on_disk_until_its_last_reader_is_done() {
     let voided = append_turn(&log, FIRST, "voided").await;
     append_turn(&log, FIRST, "kept").await;
     latest(&projector, FIRST).await;
-    let replaced = projector.store(FIRST);
+    let replaced = projector.store(FIRST).unwrap();
     let dir = replaced.dir().to_owned();
     let skip = Skip { offset: voided, who: "w".into(), why: "y".into() };
     append::skip(&projector, FIRST, skip, DEADLINE).await.unwrap();
-    assert_ne!(projector.store(FIRST).dir(), dir, "a rebuilt store answers");
+    assert_ne!(projector.store(FIRST).unwrap().dir(), dir, "a rebuilt store answers");
     assert!(dir.join("CURRENT").exists(), "a query may still open its tables");
     drop(replaced);
     assert!(!dir.exists(), "{} was not deleted", dir.display());
@@ -331,7 +331,7 @@ async fn writes_that_do_not_return_delay_no_other_partition_and_are_reported_unt
         let refused = projector.wait(*partition, Consistency::Latest, DEADLINE).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::PartitionStopped, "{refused}");
     }
-    assert_eq!(projector.progress(other).stopped, None);
+    assert_eq!(projector.progress(other).unwrap().stopped, None);
     gate.open();
     held[0].1 = last;
     for (partition, offset) in held {
@@ -378,12 +378,12 @@ async fn a_skip_of_a_dead_letter_removes_it_without_a_rebuild() {
     let dead = log.append(FIRST, vec![Entry { value: b"garbage".to_vec(), ..Entry::default() }]).await.unwrap()[0];
     append_turn(&log, FIRST, "after").await;
     latest(&projector, FIRST).await;
-    let (dir, row) = (projector.store(FIRST).dir().to_owned(), dead_letters::key(dead));
-    assert!(projector.store(FIRST).row(row.bytes()).unwrap().is_some(), "a dead letter");
+    let (dir, row) = (projector.store(FIRST).unwrap().dir().to_owned(), dead_letters::key(dead));
+    assert!(projector.store(FIRST).unwrap().row(row.bytes()).unwrap().is_some(), "a dead letter");
     let skip = Skip { offset: dead, who: "w".into(), why: "y".into() };
     append::skip(&projector, FIRST, skip, DEADLINE).await.unwrap();
-    assert_eq!(projector.store(FIRST).dir(), dir, "the same store answers");
-    assert!(projector.store(FIRST).row(row.bytes()).unwrap().is_none(), "the dead letter is skipped");
+    assert_eq!(projector.store(FIRST).unwrap().dir(), dir, "the same store answers");
+    assert!(projector.store(FIRST).unwrap().row(row.bytes()).unwrap().is_none(), "the dead letter is skipped");
     assert!(projector.verify().unwrap().equal, "as if the skip had been known");
 }
 
@@ -399,6 +399,6 @@ async fn no_record_of_a_replaced_log_is_applied() {
         append_turn(&log, partition, "of another log").await;
     }
     tokio::time::sleep(Duration::from_millis(1500)).await;
-    let progress = projector.progress(FIRST);
+    let progress = projector.progress(FIRST).unwrap();
     assert_eq!((progress.applied, progress.stopped.is_some()), (before.saturating_add(1), true));
 }

@@ -53,7 +53,7 @@ async fn latest(projector: &Projector) {
 /// Waits until everything up to an offset (inclusive) is on disk, and returns how long that took.
 async fn on_disk(projector: &Projector, offset: Offset) -> Duration {
     let start = Instant::now();
-    while projector.store(FIRST).durable().unwrap() <= offset {
+    while projector.store(FIRST).unwrap().durable().unwrap() <= offset {
         assert!(start.elapsed() < DEADLINE, "{offset} is not on disk");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -118,7 +118,7 @@ async fn a_skip_is_on_disk_before_its_partition_continues() {
     latest(&projector).await;
     let unknown = of_schema([0xAB; 8], &Agent::new(&run_in(FIRST, 1, "r")).turn("of a newer version"));
     let offset = log.append(FIRST, vec![unknown]).await.unwrap()[0];
-    projector.wait_until(FIRST, |progress| progress.stopped.is_some()).await;
+    projector.wait_until(FIRST, |progress| progress.stopped.is_some()).await.unwrap();
     append::skip(&projector, FIRST, Skip { offset, who: "w".into(), why: "y".into() }, DEADLINE).await.unwrap();
     let store = Store::open(&copy, &Budget::new(8 << 20)).unwrap();
     assert_eq!(fold::skips_of(&store).unwrap().into_keys().collect::<Vec<_>>(), [offset]);
@@ -131,8 +131,8 @@ async fn a_log_that_begins_after_the_flushed_records_stops_the_partition_before_
     let projector = start(&dir, &log).await;
     append_turns(&log, 3).await;
     latest(&projector).await;
-    projector.store(FIRST).flush().unwrap();
-    let flushed = projector.progress(FIRST).applied;
+    projector.store(FIRST).unwrap().flush().unwrap();
+    let flushed = projector.progress(FIRST).unwrap().applied;
     let last = append_turns(&log, 4).await;
     latest(&projector).await;
     killed(&dir.join("index/1/0"), &copy.join("index/1/0")).unwrap();
@@ -141,14 +141,14 @@ async fn a_log_that_begins_after_the_flushed_records_stops_the_partition_before_
     log.truncate_before(FIRST, last.saturating_add(1));
     append_turns(&log, 5).await;
     let projector = start(&copy, &log).await;
-    let progress = projector.progress(FIRST);
+    let progress = projector.progress(FIRST).unwrap();
     assert_eq!(progress.applied, flushed);
     assert_eq!(progress.stopped.unwrap().kind.as_str(), "log_truncated");
     for consistency in [Consistency::Latest, Consistency::AtLeast(FIRST, Offset::ZERO)] {
         let refused = projector.wait(FIRST, consistency, DEADLINE).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::PartitionStopped, "{refused}");
     }
-    let store = projector.store(FIRST);
+    let store = projector.store(FIRST).unwrap();
     assert_eq!(store.durable().unwrap(), flushed, "nothing after the gap is applied");
 }
 
@@ -158,7 +158,7 @@ async fn rows_are_flushed_early_when_the_start_of_the_log_approaches() {
     let projector = start(folder.path(), &log).await;
     let first = append_turns(&log, 3).await;
     latest(&projector).await;
-    projector.store(FIRST).flush().unwrap();
+    projector.store(FIRST).unwrap().flush().unwrap();
     log.truncate_before(FIRST, first);
     let last = append_turns(&log, 4).await;
     latest(&projector).await;

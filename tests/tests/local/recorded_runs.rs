@@ -44,7 +44,7 @@ fn import(runlog: &Runlog, format: &str, files: &[PathBuf]) -> anyhow::Result<Va
 fn rows_of(runtime: &Runtime, projector: &Projector, partitions: u32) -> anyhow::Result<Vec<Rows>> {
     let of = |partition| {
         runtime.block_on(projector.wait(partition, Consistency::Latest, Duration::from_secs(60)))?;
-        bulk::rows(&*projector.store(partition))
+        bulk::rows(&*projector.store(partition)?)
     };
     PartitionId::all(partitions).map(of).collect()
 }

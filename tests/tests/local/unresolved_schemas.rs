@@ -152,7 +152,7 @@ async fn a_rebuild_waits_for_the_schema_of_a_skipped_record() {
         site.registry.set_open(false);
         let skip = site.skip().await;
         site.registry.wait_for_second_query();
-        assert!(late.progress(FIRST).applied <= skip, "{bulk:?}: applied without the schema");
+        assert!(late.progress(FIRST).unwrap().applied <= skip, "{bulk:?}: applied without the schema");
         site.registry.set_open(true);
         latest(&late).await;
 
@@ -184,7 +184,7 @@ async fn changes_are_unavailable_until_the_schema_is_resolved() {
     let (projector, _dir) = projector(&site.log, &site.registry, Limits::default()).await;
     site.skip().await;
     latest(&projector).await;
-    let store = projector.store(FIRST);
+    let store = projector.store(FIRST).unwrap();
     let view = store.view();
     let skips = fold::skips_of(&view).unwrap();
     let mut deltas = Deltas::new(1, site.registry.clone(), CACHE_BYTES);

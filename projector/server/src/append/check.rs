@@ -33,7 +33,7 @@ pub(crate) async fn check(
         draft.name(RecordId::new((projector.config().ids)())?);
     }
     let plan = move |projector: &Projector, run_id: RunId<&str>| {
-        let store = projector.store(projector.partition_of(run_id));
+        let store = projector.store(projector.partition_of(run_id))?;
         plan::plan(projector, run_id, &store.view(), &drafts.iter().enumerate().collect::<Vec<_>>(), &origin, true)
     };
     let planned = blocking(projector, run_id, plan).await?;

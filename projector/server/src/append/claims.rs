@@ -124,7 +124,7 @@ async fn claim_once(
         projector.check_doubt(run_id)?;
         // The head is read before the lookup by id. A copy that lands in between is then found by its id and does not
         // look like another head.
-        let row: Option<RunRow> = projector.store(partition).get(&store::runs::key(run_id))?;
+        let row: Option<RunRow> = projector.store(partition)?.get(&store::runs::key(run_id))?;
         let earlier = match &requested.record_id {
             Some(record_id) => earlier_claim(projector, run_id, record_id.borrow(), &requested)?,
             None => None,
@@ -162,7 +162,7 @@ async fn claim_once(
         let landed = landed_claim(projector, run_id, record_id.borrow(), &requested)?;
         landed.ok_or_else(|| lost(run_id, record_id.borrow()))
     };
-    blocking(projector, run_id, read).await
+    blocking(projector, run_id, read).await.map_err(Error::after_a_part)
 }
 
 /// Returns the claim that an earlier copy of the request appended. The index has no entry by id for a lost claim,
@@ -174,7 +174,7 @@ fn earlier_claim(
     body: &ClaimBody,
 ) -> Result<Option<Claim>, Error> {
     let claim = landed_claim(projector, run_id, record_id, body)?;
-    let store = projector.store(projector.partition_of(run_id));
+    let store = projector.store(projector.partition_of(run_id))?;
     if claim.is_none() && query::anomalies::has_fenced_claim(&store.view(), run_id, record_id)? {
         return Err(lost(run_id, record_id));
     }
@@ -190,7 +190,7 @@ fn landed_claim(
     body: &ClaimBody,
 ) -> Result<Option<Claim>, Error> {
     let partition = projector.partition_of(run_id);
-    let store = projector.store(partition);
+    let store = projector.store(partition)?;
     let view = store.view();
     let Some(first) = store::seen(run_id, record_id, |key| view.get(key))? else { return Ok(None) };
     let position = projector.position(partition, first.offset, first.index);

@@ -33,7 +33,7 @@ pub(crate) async fn check_own_decisions(
     }
     let partition = projector.partition_of(run_id);
     projector.wait(partition, Consistency::Latest, deadline).await?;
-    let store = projector.store(partition);
+    let store = projector.store(partition)?;
     let rows = Changes::new(&*store);
     decisions.iter().try_for_each(|decision| check_own_decision(run_id, &decision.body, &rows))
 }

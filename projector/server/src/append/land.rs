@@ -51,7 +51,7 @@ pub(super) async fn append_planned(
     } else {
         // The partition may have stopped since the request arrived.
         projector.running(partition)?;
-        let applied = projector.progress(partition).applied;
+        let applied = projector.progress(partition)?.applied;
         let offsets = check_offsets(projector, (partition, applied), projector.append(run_id, author, entries).await)?;
         let landed = landed_at(projector, run_id, offsets.into_iter().zip(ids).collect(), at, left()).await;
         landed.map_err(Error::after_a_part)?
@@ -84,7 +84,7 @@ pub(super) async fn append_of_partition(
     partition: PartitionId,
     entries: Vec<Entry>,
 ) -> Result<Vec<Offset>, Error> {
-    let applied = projector.progress(partition).applied;
+    let applied = projector.progress(partition)?.applied;
     check_offsets(projector, (partition, applied), projector.append_to_partition(partition, entries).await)
 }
 

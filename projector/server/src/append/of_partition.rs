@@ -58,7 +58,8 @@ pub(crate) async fn skip_for(
 ) -> Result<Outcome, Error> {
     let started = Instant::now();
     let appended = append_of_partition(projector, caller, partition, Payload::Skip(skip)).await?;
-    applied_outcome(projector, appended, deadline.saturating_sub(started.elapsed())).await
+    let outcome = applied_outcome(projector, appended, deadline.saturating_sub(started.elapsed())).await;
+    outcome.map_err(Error::after_a_part)
 }
 
 /// Sets a retention horizon for a partition or for all partitions, which removes older content, and waits until
@@ -84,7 +85,8 @@ pub(crate) async fn retain(
     }
     let mut outcomes = Vec::with_capacity(appended.len());
     for one in appended {
-        outcomes.push(applied_outcome(projector, one, deadline.saturating_sub(started.elapsed())).await?);
+        let outcome = applied_outcome(projector, one, deadline.saturating_sub(started.elapsed())).await;
+        outcomes.push(outcome.map_err(Error::after_a_part)?);
     }
     Ok(outcomes)
 }
@@ -138,10 +140,11 @@ async fn applied_outcome(
     deadline: Duration,
 ) -> Result<Outcome, Error> {
     let past = projector.wait_until(partition, |progress| progress.applied > at);
-    if tokio::time::timeout(deadline, past).await.is_err() {
+    let Ok(past) = tokio::time::timeout(deadline, past).await else {
         let target = projector.position(partition, at.saturating_add(1), 0);
-        return Err(Error::stale(projector.progress(partition).applied, &target).about_record(record_id.borrow()));
-    }
+        return Err(Error::stale(projector.progress(partition)?.applied, &target).about_record(record_id.borrow()));
+    };
+    past?;
     projector.check_still_home()?;
     Ok(Outcome {
         position: projector.position(partition, at, 0),

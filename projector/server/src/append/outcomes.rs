@@ -74,7 +74,7 @@ pub(crate) async fn outcomes(
     let Some(last) = positions.iter().map(|position| position.offset).max() else { return Ok(Vec::new()) };
     let partition = projector.partition_of(run_id);
     projector.wait(partition, Consistency::AtLeast(partition, last), deadline).await?;
-    let store = projector.store(partition);
+    let store = projector.store(partition)?;
     let at = projector.place(partition);
     let places: Vec<_> = positions.iter().map(|position| (position.offset, position.index)).collect();
     query::outcome::each(&store.view(), at, run_id, &places)
@@ -87,7 +87,8 @@ pub(crate) fn answers(
     outcomes: Vec<Outcome>,
     planned: bool,
 ) -> Result<Vec<Appended>, Error> {
-    let store = projector.store(projector.partition_of(run_id));
+    // The records may be in the log already.
+    let store = projector.store(projector.partition_of(run_id)).map_err(Error::from).map_err(Error::after_a_part)?;
     let view = store.view();
     let row: RunRow = view.get(&store::runs::key(run_id))?.unwrap_or_default();
     let writer = Writer { writer_id: row.head.writer_id, epoch: row.head.epoch };

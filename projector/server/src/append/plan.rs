@@ -45,7 +45,7 @@ pub(super) async fn plan_drafts(
     which: &[usize],
     origin: &Origin,
 ) -> Result<Vec<Planned>, Error> {
-    let store = projector.store(projector.partition_of(run_id));
+    let store = projector.store(projector.partition_of(run_id))?;
     if origin.is_small
         && !projector.executor().is_caller()
         && let Some(cached) = store.cached_view()
@@ -338,7 +338,7 @@ impl Plan<'_> {
         let at = RecordContext {
             partition,
             // The record will be after all that is applied, skips included.
-            offset: row.offset.max(self.projector.progress(partition).applied),
+            offset: row.offset.max(self.projector.progress(partition)?.applied),
             index: row.index,
             logged_at_millis: self.now,
             framed: &framed,

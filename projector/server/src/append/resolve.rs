@@ -48,7 +48,8 @@ pub(crate) async fn resolve(
     let projector = &appender.projector;
     let partition = ready_to_resolve(projector, run_id, &resolution, deadline).await?;
     let id = resolution.request_record_id.clone();
-    let status = || query::effects::status(&*projector.store(partition), run_id, id.borrow());
+    let store = projector.store(partition)?;
+    let status = || query::effects::status(&*store, run_id, id.borrow());
     let Some(before) = status()? else {
         return Err(no_effect(run_id, id.borrow()));
     };

@@ -220,8 +220,8 @@ fn runs_in_doubt(app: &App) -> Result<u64, Error> {
     let Some(home) = app.projector.home().takeover() else { return Ok(0) };
     let in_doubt = Filter { in_doubt_since: Some(home), ..Filter::default() };
     let (limit, now, mut count) = (usize::try_from(COUNT_MAX).unwrap_or(usize::MAX), app.projector.log_now(), 0);
-    for partition in PartitionId::all(app.projector.journal().partitions) {
-        let store = app.projector.store(partition);
+    for partition in app.projector.held() {
+        let store = app.projector.store(partition)?;
         let runs = query::runs::list(&store.view(), app.topic_partition(partition), &in_doubt, None, limit, now)?;
         count += runs.len() as u64;
     }
@@ -248,7 +248,7 @@ fn caught_up(app: &App, health: &PartitionHealth) -> Result<Option<CaughtUp>, Er
     if applied != end {
         return Ok(None);
     }
-    let store = app.projector.store(partition);
+    let store = app.projector.store(partition)?;
     let view = store.view();
     let progress: Progress = view.get(&meta::progress())?.unwrap_or_default();
     let home: Option<HomeRow> = view.get(&meta::home())?;

@@ -124,7 +124,7 @@ fn lines(app: &App, record: &Delivery, show: timeline::Show) -> Result<Vec<Line>
     };
     let Ok(envelope) = codec::read(&framed) else { return Ok(Vec::new()) };
     let Some(run_id) = envelope.run_id else { return Ok(Vec::new()) };
-    let (store, contents) = (app.projector.store(record.partition), app.projector.contents(CONTENT_WAIT));
+    let (store, contents) = (app.projector.store(record.partition)?, app.projector.contents(CONTENT_WAIT));
     let place = app.topic_partition(record.partition);
     let proofs = app.proofs();
     let show = Showing { show, proofs: proofs.as_ref() };
@@ -132,5 +132,5 @@ fn lines(app: &App, record: &Delivery, show: timeline::Show) -> Result<Vec<Line>
 }
 
 fn is_voided(app: &App, record: &Delivery) -> Result<bool, Error> {
-    Ok(app.projector.store(record.partition).row(meta::skip(record.offset).bytes())?.is_some())
+    Ok(app.projector.store(record.partition)?.row(meta::skip(record.offset).bytes())?.is_some())
 }

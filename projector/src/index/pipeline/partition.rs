@@ -10,7 +10,7 @@
 use super::job::{Job, JobResult, Next, Work};
 use crate::index::{
     fold::{Fold, Stop, StopKind},
-    shared::Shared,
+    shared::{Progress, Shared},
 };
 use runlog_log::{Delivery, Offset, PartitionId};
 use std::{collections::VecDeque, sync::Arc, time::Duration};
@@ -377,7 +377,8 @@ impl Partition {
     fn report_progress(&self, shared: &Shared) {
         let Some(fold) = &self.fold else { return };
         // A store that is being rebuilt does not answer queries yet, so there is no progress to report.
-        if self.stopped.is_some() || self.waits_to_be_read() || !Arc::ptr_eq(&shared.store(self.id), &fold.store) {
+        let is_live = shared.store(self.id).is_ok_and(|live| Arc::ptr_eq(&live, &fold.store));
+        if self.stopped.is_some() || self.waits_to_be_read() || !is_live {
             return;
         }
         // The reader skips offsets that are never delivered, so its position may be ahead of the last record.
@@ -402,7 +403,7 @@ impl Partition {
             shared.config.index().path().display(),
         );
         tracing::error!(partition = %self.id, "{error}");
-        let applied = shared.progress(self.id).applied;
+        let Ok(Progress { applied, .. }) = shared.progress(self.id) else { return };
         shared.report(self.id, applied, Some(Stop { offset: self.next, kind: StopKind::StoreStalled, error }));
     }
 }

@@ -64,13 +64,14 @@ impl Projector {
 
     /// Appends records of a partition. Returns their offsets after the acknowledgement.
     ///
-    /// Errors: `Unavailable` with the reason `mirror` if the log is not the journal's home; the log's errors; as
-    /// [`Projector::check_still_home`].
+    /// Errors: `Unavailable`, with the reason `not_here` if this server does not hold the partition, and with the reason `mirror` if the
+    /// log is not the journal's home; the log's errors; as [`Projector::check_still_home`].
     pub async fn append_to_partition(
         &self,
         partition: PartitionId,
         entries: Vec<Entry>,
     ) -> Result<Vec<Offset>, NotAppended> {
+        self.check_held(partition).map_err(|not_here| NotAppended { error: not_here.into(), had_no_effect: true })?;
         let offsets = self.shared.log.append(partition, entries).await.map_err(|failed| {
             let kind = failed.kind();
             let error = match self.home().check_home("an append") {
@@ -103,7 +104,7 @@ impl Projector {
             return Ok(());
         }
         let (shared, partition, run_id) = (self.shared.clone(), self.partition_of(run_id), run_id.to_owned());
-        let check = move || doubt::check(&shared.store(partition).view(), &shared.home, run_id.borrow());
+        let check = move || doubt::check(&shared.store(partition)?.view(), &shared.home, run_id.borrow());
         let checked = self.read(check).await;
         checked.map_err(|error| Error::new(ErrorKind::Unavailable, "the index was not read").because(error))?
     }
@@ -112,7 +113,7 @@ impl Projector {
     pub fn doubts_unknown_runs(&self) -> Result<bool, Error> {
         let Some(home) = self.shared.home.takeover() else { return Ok(false) };
         for partition in PartitionId::all(self.journal().partitions) {
-            if doubt::doubts_unknown_runs(&self.store(partition).view(), &home)? {
+            if doubt::doubts_unknown_runs(&self.store(partition)?.view(), &home)? {
                 return Ok(true);
             }
         }
@@ -124,6 +125,6 @@ impl Projector {
     ///
     /// Errors: `ReconcileRequired` with the reason `doubt`.
     pub fn check_doubt(&self, run_id: RunId<&str>) -> Result<(), Error> {
-        doubt::check(&self.store(self.partition_of(run_id)).view(), &self.shared.home, run_id)
+        doubt::check(&self.store(self.partition_of(run_id))?.view(), &self.shared.home, run_id)
     }
 }

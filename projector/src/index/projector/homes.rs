@@ -6,6 +6,7 @@ use super::Projector;
 use crate::index::{
     error::Error,
     failpoint,
+    held::NotHere,
     home::{self, Accept, Carried, Home, READ_UNCOMMITTED, Role},
     journal::genesis_entry,
     store::{
@@ -276,17 +277,20 @@ impl Projector {
         let mut ends = Vec::new();
         for partition in PartitionId::all(self.journal().partitions) {
             let end = self.bounds(partition, LOG_WAIT).await?.end;
-            self.wait_reporting(partition, end).await;
+            self.wait_reporting(partition, end).await?;
             ends.push(end);
         }
         Ok(ends)
     }
 
     /// Waits until a partition has applied all records below `end` or is stopped, and logs from time to time that it waits.
-    async fn wait_reporting(&self, partition: PartitionId, end: Offset) {
+    async fn wait_reporting(&self, partition: PartitionId, end: Offset) -> Result<(), NotHere> {
         let reached = |progress: &super::Progress| progress.applied >= end || progress.stopped.is_some();
-        while tokio::time::timeout(LOG_WAIT, self.wait_until(partition, reached)).await.is_err() {
-            let applied = self.progress(partition).applied;
+        loop {
+            if let Ok(reached) = tokio::time::timeout(LOG_WAIT, self.wait_until(partition, reached)).await {
+                return reached.map(drop);
+            }
+            let applied = self.progress(partition)?.applied;
             tracing::warn!(
                 %partition, %applied, %end,
                 "the takeover waits for a partition to apply the log. An open transaction may hold it up, until its producer or the broker ends it"
@@ -316,7 +320,7 @@ impl Projector {
             self.config().failpoints.reach(failpoint::HOME_APPENDED);
         }
         for at in &positions {
-            self.wait_reporting(at.partition, at.offset.saturating_add(1)).await;
+            self.wait_reporting(at.partition, at.offset.saturating_add(1)).await?;
         }
         Ok(positions)
     }
@@ -344,7 +348,7 @@ impl Projector {
 
     /// Whether a partition has not applied the home of this epoch.
     fn lacks_home(&self, partition: PartitionId, epoch: u32) -> Result<bool, Error> {
-        let row: Option<HomeRow> = self.store(partition).get(&meta::home())?;
+        let row: Option<HomeRow> = self.store(partition)?.get(&meta::home())?;
         Ok(row.is_none_or(|row| row.epoch < epoch))
     }
 

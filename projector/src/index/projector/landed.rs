@@ -17,7 +17,7 @@ impl Projector {
         place: (Offset, u32),
         record_id: Option<RecordId<&str>>,
     ) -> Result<Outcome, Error> {
-        let store = self.store(partition);
+        let store = self.store(partition)?;
         let at = self.place(partition);
         query::outcome::get(&store.view(), at, run_id, place, record_id)?.ok_or_else(|| {
             Error::new(
@@ -57,7 +57,7 @@ impl Projector {
             // Another partition has no record of the run: the answer is `NotFound`.
             self.wait(partition, Consistency::AtLeast(partition, last), deadline).await?;
         }
-        let store = self.store(partition);
+        let store = self.store(partition)?;
         let (view, at) = (store.view(), self.place(partition));
         doubt::check(&view, &self.shared.home, run_id)?;
         let place = |position: &Position| (position.offset, position.index);
@@ -87,7 +87,7 @@ impl Projector {
     ) -> Result<Option<ReadBack>, Error> {
         let partition = self.partition_of(run_id);
         self.wait(partition, consistency, deadline).await?;
-        let store = self.store(partition);
+        let store = self.store(partition)?;
         let (view, at) = (store.view(), self.place(partition));
         doubt::check(&view, &self.shared.home, run_id)?;
         query::outcome::by_id(&view, at, run_id, record_id)

@@ -81,7 +81,7 @@ impl Projector {
             }
             let progress = Progress { applied: fold.next, stopped: stopped.clone() };
             let older = store.get(&meta::older())?;
-            partitions.push(shared::Start { store, progress, older });
+            partitions.push(Some(shared::Start { store, progress, older }));
             folds.push(pipeline::Start { fold, stopped, build });
         }
         let shared = Arc::new(Shared::new(config, Logs { log, unguarded, home }, journal, budget, partitions));

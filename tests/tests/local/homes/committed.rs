@@ -73,7 +73,10 @@ async fn a_log_that_began_as_a_mirror_is_read_committed_and_an_uncommitted_index
     }
     let has_ghost = |projector: &Projector, partition: PartitionId| -> anyhow::Result<bool> {
         let ghost: RunId = id(run_in(partition, PARTITIONS, "ghost"));
-        Ok(projector.store(partition).row(runlog_projector::index::store::runs::key(ghost.borrow()).bytes())?.is_some())
+        Ok(projector
+            .store(partition)?
+            .row(runlog_projector::index::store::runs::key(ghost.borrow()).bytes())?
+            .is_some())
     };
     let server = serve_log(dir.path(), hook(copy.clone(), &aborted)).await?;
     caught_up(&server).await?;
@@ -101,7 +104,7 @@ async fn a_log_that_began_as_a_mirror_is_read_committed_and_an_uncommitted_index
             ensure!(!has_ghost(&server, partition)?, "start {start}, partition {partition}");
             // The fresh index was read uncommitted, until its home was known.
             if start > 0 {
-                same_rows(partition, &rows(&*server.store(partition))?, &rows(&*fresh.store(partition))?)?;
+                same_rows(partition, &rows(&*server.store(partition)?)?, &rows(&*fresh.store(partition)?)?)?;
             }
         }
         ensure!(server.log().reads_committed() && generations(zero) == [2], "start {start}: {:?}", generations(zero));
@@ -122,6 +125,6 @@ async fn a_log_that_began_as_a_mirror_is_read_committed_and_an_uncommitted_index
     let late = serve_log(late_dir.path(), hook(copy.clone(), &aborted)).await?;
     caught_up(&late).await?;
     ensure!(late.home().role() == Role::Home && !has_ghost(&late, zero)?);
-    same_rows(zero, &rows(&*late.store(zero))?, &rows(&*server.store(zero))?)?;
+    same_rows(zero, &rows(&*late.store(zero)?)?, &rows(&*server.store(zero)?)?)?;
     Ok(())
 }

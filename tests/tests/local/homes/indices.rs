@@ -29,7 +29,7 @@ async fn an_index_of_another_log_stops_by_name_and_an_older_index_is_adopted_onc
     let server = serve(older_dir.path(), &older).await?;
     fill(&older, "r").await?;
     caught_up(&server).await?;
-    ensure!(server.store(PartitionId::ZERO).row(meta::log().bytes())?.is_none());
+    ensure!(server.store(PartitionId::ZERO)?.row(meta::log().bytes())?.is_none());
     drop(server);
     let (first, second) = (log("first"), log("second"));
     for to in [&first, &second] {
@@ -41,7 +41,7 @@ async fn an_index_of_another_log_stops_by_name_and_an_older_index_is_adopted_onc
     }
     let server = serve(older_dir.path(), &first).await?;
     caught_up(&server).await?;
-    let adopted: Option<meta::LogRow> = server.store(PartitionId::ZERO).get(&meta::log())?;
+    let adopted: Option<meta::LogRow> = server.store(PartitionId::ZERO)?.get(&meta::log())?;
     ensure!(adopted.is_some_and(|row| row.log == "memory:first"));
     ensure!(server.home().role() == Role::Unknown);
     drop(server);
@@ -67,7 +67,7 @@ async fn an_older_index_that_differs_from_the_log_is_not_adopted() -> anyhow::Re
     fill(&other, "s").await?;
     let server = serve(dir.path(), &other).await?;
     ensure!(stopped(&server, PartitionId::ZERO).await?.0 == StopKind::LogDiverged);
-    ensure!(server.store(PartitionId::ZERO).row(meta::log().bytes())?.is_none());
+    ensure!(server.store(PartitionId::ZERO)?.row(meta::log().bytes())?.is_none());
     Ok(())
 }
 
@@ -98,13 +98,13 @@ async fn homes_and_accepts_are_the_same_in_every_build_of_the_index() -> anyhow:
     );
     ensure!((known.origin.as_str(), known.offset) == ("memory:home", 6_u32.into()), "{known:?}");
     ensure!(server.home().role() == Role::Contested);
-    let store = server.store(PartitionId::ZERO);
+    let store = server.store(PartitionId::ZERO)?;
     for (run, offset) in [(Some("a"), 8_u32), (Some("b"), 4), (None, 15)] {
         let run_id: Option<RunId> = run.map(id);
         let row: Option<meta::AcceptRow> = store.get(&meta::accepted(run_id.as_ref().map(RunId::borrow)))?;
         ensure!(row.is_some_and(|row| row.offset == offset.into()), "{run:?}");
     }
-    let other: Option<meta::HomeRow> = server.store(1_u32.try_into()?).get(&meta::home())?;
+    let other: Option<meta::HomeRow> = server.store(1_u32.try_into()?)?.get(&meta::home())?;
     ensure!(other.is_some_and(|row| row.epoch == 1), "the row is the partition's own");
     Ok(())
 }

@@ -38,7 +38,7 @@ async fn a_skip_of_another_log_stops_the_partition_until_a_skip_of_its_own_log_v
     copy.append(zero, vec![skip_of(stops_at)]).await?;
     let still = async |projector: &Projector| {
         let reached = projector.wait_until(zero, |at| at.stopped.is_some());
-        ensure!(tokio::time::timeout(DEADLINE, reached).await?.applied <= stops_at.into());
+        ensure!(tokio::time::timeout(DEADLINE, reached).await??.applied <= stops_at.into());
         projector.caught_up(1_u32.try_into()?, DEADLINE).await?;
         anyhow::Ok(())
     };
@@ -57,12 +57,12 @@ async fn a_skip_of_another_log_stops_the_partition_until_a_skip_of_its_own_log_v
         // It is stopped until it has read its skips.
         while caught_up(&projector).await.is_err() {
             let continues = projector.wait_until(zero, |at| at.stopped.is_none());
-            tokio::time::timeout(DEADLINE, continues).await?;
+            tokio::time::timeout(DEADLINE, continues).await??;
         }
         ensure!(projector.home().role() == Role::Home);
     }
     let server = all_builds(&copy, async |projector| caught_up(projector).await).await?;
-    let skips = runlog_projector::index::fold::skips_of(&*server.store(zero))?;
+    let skips = runlog_projector::index::fold::skips_of(&*server.store(zero)?)?;
     ensure!(skips.into_keys().eq([Offset::from(stops_at), second.try_into()?]), "no other record is voided");
     Ok(())
 }

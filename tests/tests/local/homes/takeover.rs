@@ -33,7 +33,7 @@ async fn an_older_journal_gets_its_home_once_in_every_partition() -> anyhow::Res
     let (again, grown) = (init(&server, &sign).await?, ends(&home).await?);
     ensure!(again.is_empty() && grown == [3_u32.into(), 3_u32.into()], "{again:?} {grown:?}");
     for partition in PartitionId::all(PARTITIONS) {
-        let row: Option<meta::HomeRow> = server.store(partition).get(&meta::home())?;
+        let row: Option<meta::HomeRow> = server.store(partition)?.get(&meta::home())?;
         ensure!(row.is_some_and(|row| (row.epoch, row.log.as_str()) == (1, "memory:home")));
     }
     let unneeded = server.accept(None, decision(), &sign, DEADLINE).await.err().context("no home was lost")?;
@@ -76,7 +76,7 @@ async fn a_mirror_takes_over_once_no_record_arrives_and_its_runs_stay_in_doubt_u
     let row = server.home().known().context("a home")?;
     ensure!((row.epoch, row.log.as_str(), row.from.as_str()) == (2, "memory:copy", "memory:home"), "{row:?}");
     server.log().append(PartitionId::ZERO, vec![skip_of(8)]).await?;
-    server.wait_until(PartitionId::ZERO, |at| at.stopped.is_none()).await;
+    server.wait_until(PartitionId::ZERO, |at| at.stopped.is_none()).await?;
     caught_up(&server).await?;
     let after = ends(&copy).await?;
     drop(server);
@@ -254,7 +254,7 @@ async fn a_server_whose_partitions_are_all_stopped_learns_the_takeover_from_the_
         server.log().append(partition, vec![skip_of(u32::try_from(offset.get())?)]).await?;
         let continues = server.wait_until(partition, |at| at.stopped.is_none());
         let continued = tokio::time::timeout(DEADLINE, continues).await;
-        continued.with_context(|| format!("{:?}", server.progress(partition)))?;
+        continued.with_context(|| format!("{:?}", server.progress(partition)))??;
     }
     caught_up(&server).await
 }

@@ -152,15 +152,15 @@ async fn after_a_skip_of_a_skip_only_servers_that_read_the_first_one_late_keep_t
     log.truncate_before(FIRST, first);
     let late = serve(folders[1].path(), &log).await?;
     let stopped = late.wait_until(FIRST, |progress| progress.stopped.is_some());
-    let stop = tokio::time::timeout(DEADLINE, stopped).await?.stopped.context("a stop")?;
+    let stop = tokio::time::timeout(DEADLINE, stopped).await??.stopped.context("a stop")?;
     ensure!((stop.offset, stop.kind.as_str()) == (first, "cannot_rebuild"), "{stop:?}");
     let second = append_skip(&log, "second", first).await?;
     for projector in [&late, &in_time] {
         let read = projector.wait_until(FIRST, |progress| progress.applied > second && progress.stopped.is_none());
-        tokio::time::timeout(DEADLINE, read).await?;
+        tokio::time::timeout(DEADLINE, read).await??;
     }
-    let voided = |projector: &Projector| {
-        fold::skips_of(&*projector.store(FIRST)).map(|skips| skips.into_iter().collect::<Vec<_>>())
+    let voided = |projector: &Projector| -> anyhow::Result<Vec<_>> {
+        Ok(fold::skips_of(&*projector.store(FIRST)?)?.into_iter().collect())
     };
     ensure!(voided(&in_time)? == [(victim, first), (first, second)], "{:?}", voided(&in_time)?);
     ensure!(voided(&late)? == [(first, second)], "{:?}", voided(&late)?);

@@ -43,7 +43,7 @@ fn human(result: &Verification, all: bool, text: &mut Text) {
 }
 
 fn verdict(result: &Verification, text: &mut Text) {
-    let Verification { equal, records, partitions, seconds } = result;
+    let Verification { equal, records, partitions, seconds, .. } = result;
     let indices: usize = partitions.iter().map(|partition| partition.indices.len()).sum();
     let verdict = if *equal { Cell::from("equal").good() } else { Cell::from("unequal").bad() };
     let figures = format!(
@@ -68,7 +68,8 @@ mod tests {
         };
         let indices = vec![index("runs", "sha256:a"), index("effects", "sha256:b")];
         let partitions = vec![PartitionDigest { partition: 0.into(), offset: 7.into(), indices }];
-        let result = Verification { equal: false, records: 7, partitions, seconds: 0.1 };
+        let result =
+            Verification { equal: false, records: 7, partitions, unavailable_partitions: Vec::new(), seconds: 0.1 };
         for (all, lines) in [(false, 4), (true, 5)] {
             let mut text = Text::new(false);
             human(&result, all, &mut text);

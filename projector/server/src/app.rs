@@ -138,7 +138,7 @@ impl App {
         Ok(if self.caller.has(Scope::ReadContent) { Show::Masked } else { Show::Hidden })
     }
 
-    /// Waits for the consistency of a list of one run or of all runs. Returns the stopped partitions.
+    /// Waits for the consistency of a list of one run or of all runs. Returns the unavailable partitions of a list of all runs.
     pub(super) async fn wait_for_run_or_all(
         &self,
         run_id: Option<RunId<&str>>,
@@ -149,7 +149,8 @@ impl App {
         Ok(Vec::new())
     }
 
-    /// Waits for all partitions concurrently, so that they share the deadline. Returns the stopped partitions.
+    /// Waits for the held partitions concurrently, so that they share the deadline. Returns the other partitions and the stopped ones,
+    /// which the list must name.
     pub(super) async fn wait_for_all_runs(&self, ask: &Ask) -> Result<Vec<PartitionId>, Error> {
         self.wait_for_partitions(ask.consistency(Consistency::Eventual)?, ask.deadline()).await
     }
@@ -161,20 +162,26 @@ impl App {
         deadline: Duration,
     ) -> Result<Vec<PartitionId>, Error> {
         self.projector.check_partition_of(consistency)?;
-        let stopped = PartitionId::all(self.projector.journal().partitions).map(async |partition| {
+        let stopped = self.projector.held().map(async |partition| {
             match self.projector.wait(partition, consistency.in_partition(partition), deadline).await {
                 Ok(()) => Ok(None),
                 Err(error) if error.kind() == ErrorKind::PartitionStopped => Ok(Some(partition)),
                 Err(error) => Err(error),
             }
         });
-        Ok(try_join_all(stopped).await?.into_iter().flatten().collect())
+        let mut unavailable: Vec<_> = try_join_all(stopped).await?.into_iter().flatten().collect();
+        unavailable.extend(self.projector.absent());
+        unavailable.sort_unstable();
+        Ok(unavailable)
     }
 
     /// Waits for all partitions concurrently, for an answer that needs each of them.
+    ///
+    /// Errors: `Unavailable` with the reason `not_here`, at once, if this server does not hold all partitions.
     pub(super) async fn wait_for_each_partition(&self, ask: &Ask) -> Result<(), Error> {
         let consistency = ask.consistency(Consistency::Eventual)?;
         self.projector.check_partition_of(consistency)?;
+        self.projector.check_all_held()?;
         let waits = PartitionId::all(self.projector.journal().partitions)
             .map(|partition| self.projector.wait(partition, consistency.in_partition(partition), ask.deadline()));
         try_join_all(waits).await.map(drop)

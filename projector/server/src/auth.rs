@@ -171,7 +171,7 @@ async fn refusal(access: Access, parts: &mut Parts) -> Option<Response> {
 }
 
 /// Reads the decoded run id of a path.
-async fn run_of(parts: &mut Parts) -> Option<RunId> {
+pub(super) async fn run_of(parts: &mut Parts) -> Option<RunId> {
     let params = RawPathParams::from_request_parts(parts, &()).await.ok()?;
     let run = params.iter().find(|(name, _)| *name == "run").map(|(_, value)| value.to_owned())?;
     RunId::new(run).ok()

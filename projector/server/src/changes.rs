@@ -87,6 +87,7 @@ pub(super) async fn stream(
         )
     })?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
+    app.projector.check_all_held()?;
     app.wait_for_all_runs(&ask).await?;
     let partitions = app.projector.journal().partitions;
     let start = match from(&headers, query.from.as_deref()) {

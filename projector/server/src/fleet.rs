@@ -110,7 +110,10 @@ pub(super) struct AnomaliesQuery {
 pub(super) async fn anomalies(app: App, Query(query): Query<AnomaliesQuery>) -> Result<Json<Anomalies>, Refusal> {
     let pages = Pages::parse(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    let unavailable_partitions = app.wait_for_run_or_all(query.run.as_ref().map(RunId::borrow), &ask).await?;
+    let mut unavailable_partitions = app.wait_for_run_or_all(query.run.as_ref().map(RunId::borrow), &ask).await?;
+    if query.run.is_some() {
+        unavailable_partitions.extend(app.projector.absent());
+    }
     app.read(move |app| {
         let visible = app.caller.visible();
         let (anomalies, next_cursor) = across(app, pages, None, |app, partition, cursor, limit| {
@@ -182,6 +185,7 @@ pub(super) async fn dead_letter(app: App, Path(at): Path<String>) -> Result<Json
         let message = format!("the journal has no partition {partition}");
         return Err(Error::new(ErrorKind::NotFound, message).in_partition(partition).into());
     }
+    app.projector.check_held(partition)?;
     app.audit_read(None, json!({ "what": "dead letter", "at": at })).await?;
     app.blocking(move |app| {
         let store = app.projector.store(partition)?;

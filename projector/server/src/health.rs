@@ -267,6 +267,7 @@ pub(super) async fn doctor(app: App, _: Query<Nothing>) -> Result<Json<Doctor>, 
         }
     }
     findings.extend(unknown_ends(&without_end));
+    findings.extend(absent_partitions(&app));
     findings.extend(client_findings(&app.projector.log().clients(), Instant::now().into_std()));
     if let Some(why) = app.tokens_failure() {
         findings.push(Finding {
@@ -303,6 +304,13 @@ pub(super) async fn doctor(app: App, _: Query<Nothing>) -> Result<Json<Doctor>, 
     let healthy = findings.iter().all(|finding| finding.severity != Severity::Error);
     let (waiting_decisions, refused_records) = (counts.reconcile_required.waiting, counts.anomalies);
     Ok(Json(Doctor { healthy, partitions, findings, waiting_decisions, refused_records }))
+}
+
+/// Names the partitions that the other findings and counts do not cover.
+fn absent_partitions(app: &App) -> Option<Finding> {
+    let absent: Vec<String> = app.projector.absent().map(|partition| partition.to_string()).collect();
+    let what = format!("partitions {} are not on this server", absent.join(", "));
+    (!absent.is_empty()).then(|| warning(what, "ask a server that holds them"))
 }
 
 /// Reports partitions from which a consumer delivers no records, and clients that were replaced recently.
@@ -392,7 +400,8 @@ pub(super) async fn ready(app: App) -> Response {
     let lagging: Vec<_> = lagging.await.into_iter().flatten().collect();
     let state = match () {
         () if !lagging.is_empty() => ReadyState::CatchingUp,
-        () if stopped.len() == health.len() => ReadyState::Stopped,
+        // A server that holds no partition lags behind none.
+        () if !health.is_empty() && stopped.len() == health.len() => ReadyState::Stopped,
         () => ReadyState::Ready,
     };
     let ready = state == ReadyState::Ready;

@@ -65,6 +65,7 @@ pub(super) async fn init(app: App, Query(query): Query<HomeQuery>, Text(body): T
     let who = attribution::who(app.caller.principal(), who);
     let until = Instant::now() + Ask { consistency: None, deadline_ms: query.deadline_ms }.deadline();
     check_named(app.projector.log().id(), &log_id)?;
+    app.projector.check_all_held()?;
     let left = || until.saturating_duration_since(Instant::now());
     let plan = app.projector.plan_home(left()).await?;
     if plan.is_first() && !force {
@@ -172,6 +173,7 @@ pub(super) async fn accept(
 /// the runs in doubt that began after the first one.
 async fn is_needed(app: &App, run_id: Option<&RunId>, deadline: Duration) -> Result<bool, Error> {
     let Some(run_id) = run_id else {
+        app.projector.check_all_held()?;
         if app.projector.home().takeover().is_none() {
             return Ok(false);
         }

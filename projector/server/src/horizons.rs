@@ -92,9 +92,9 @@ pub(super) async fn append(app: App, Query(query): Query<AppendQuery>, Text(body
     let who = attribution::who(app.caller.principal(), who);
     let deadline = Ask { consistency: None, deadline_ms: query.deadline_ms }.deadline();
     let horizon = RetentionHorizon { family, until_millis: parse_time(&until)?, who, why };
+    query::horizons::check(&horizon.family)?;
+    let partitions = selected_partitions(&app.projector, partition)?;
     if query.dry_run {
-        query::horizons::check(&horizon.family)?;
-        let partitions = selected_partitions(&app.projector, partition)?;
         let plan = app.read(move |app| retention_plan(app, partitions, horizon, deadline)).await?;
         return Ok(Json(plan).into_response());
     }

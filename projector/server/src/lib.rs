@@ -41,6 +41,7 @@ mod folders;
 pub mod fuzzing;
 mod handshake;
 mod health;
+mod held;
 mod home;
 mod horizons;
 mod journal;

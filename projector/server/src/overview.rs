@@ -10,6 +10,7 @@ use runlog_projector::index::{error::Error, query::counts::PendingCounts};
 use runlog_schemas::answer::{
     Overview, PartitionHealth, PartitionProgress, PartitionState, PendingByClass, PendingByState,
 };
+use std::collections::BTreeSet;
 
 /// Returns the counts over the runs that the caller may see.
 async fn read_counts(app: &App) -> Result<Counted, Error> {
@@ -43,16 +44,22 @@ pub(super) async fn overview(app: App, _: Query<Nothing>) -> Result<Json<Overvie
         let rebuilt = app.projector.is_rebuilding(health.partition).unwrap_or(true);
         is_stopped(health) || rebuilt || health.end.is_none() || unreadable.contains(&health.partition)
     };
+    let unavailable = health.iter().filter(is_unavailable).map(|health| health.partition);
+    let unavailable: BTreeSet<_> = unavailable.chain(app.projector.absent()).collect();
     let sees_all = app.caller.visible().is_all();
     let partitions: Vec<_> = health.iter().map(progress).collect();
     Ok(Json(Overview {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         topic: app.projector.log().topic().to_owned(),
         journal_id: app.projector.journal().journal_id.clone(),
-        lag: partitions.iter().map(|partition| partition.lag).sum(),
+        lag: partitions
+            .iter()
+            .map(|partition| partition.lag)
+            .sum::<Option<u64>>()
+            .filter(|_| app.projector.holds_all()),
         partitions,
         stopped: health.iter().filter(|health| is_stopped(health)).map(|health| health.partition).collect(),
-        unavailable_partitions: health.iter().filter(is_unavailable).map(|health| health.partition).collect(),
+        unavailable_partitions: unavailable.into_iter().collect(),
         pending: PendingByClass {
             retry_safe: pending(counts.retry_safe),
             reconcile_required: pending(counts.reconcile_required),

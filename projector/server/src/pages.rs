@@ -22,19 +22,25 @@ impl Pages {
 
 type Page<T> = (Vec<T>, Option<Vec<u8>>);
 
-/// Reads a page from partition `only`, or from all partitions in order.
+/// Reads a page from partition `only`, or from all held partitions in order.
+///
+/// Errors: `Unavailable` with the reason `not_here` for a cursor of a partition that this server does not hold.
 pub(super) fn across<T>(
     app: &App,
     Pages { limit, from }: Pages,
     only: Option<PartitionId>,
     mut page: impl FnMut(&App, PartitionId, Option<&[u8]>, usize) -> Result<Page<T>, Error>,
 ) -> Result<(Vec<T>, Option<String>), Error> {
-    let all = PartitionId::all(app.projector.journal().partitions);
-    let wanted = all.filter(|partition| only.is_none_or(|only| only == *partition));
-    let (first, mut cursor) = from.or_else(|| Some((wanted.clone().next()?, None))).unwrap_or_default();
-    if !wanted.clone().any(|partition| partition == first) {
+    let is_wanted = |partition: &PartitionId| only.is_none_or(|only| only == *partition);
+    let wanted = app.projector.held().filter(is_wanted);
+    let Some((first, mut cursor)) = from.or_else(|| Some((wanted.clone().next()?, None))) else {
+        return Ok((Vec::new(), None));
+    };
+    if first.get() >= app.projector.journal().partitions || !is_wanted(&first) {
         return Err(query::foreign_cursor());
     }
+    // The list must not continue after the partition as if it had no more items.
+    app.projector.check_held(first)?;
     let mut items = Vec::new();
     for partition in wanted.filter(|partition| *partition >= first) {
         if items.len() == limit {

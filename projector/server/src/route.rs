@@ -4,7 +4,7 @@ use super::{
     app::App,
     auth::{self, Access},
     extracts::Described,
-    logs,
+    held, logs,
 };
 use axum::{
     extract::Request,
@@ -24,12 +24,17 @@ pub(super) struct Route {
     pub(super) access: Access,
     /// The name of the call, if only the journal's home can answer it.
     pub(super) at_home: Option<&'static str>,
+    /// Whether a server answers a call about a run without the index of the run's partition.
+    pub(super) needs_no_index: bool,
     pub(super) handler: MethodRouter<App>,
     /// The names of the query parameters that the handler accepts.
-    pub(super) query: fn() -> Vec<String>,
+    pub(super) query: QueryNames,
     /// The schema of the handler's answer, if the answer has a type.
-    pub(super) answer: fn(&mut SchemaGenerator) -> Option<Schema>,
+    pub(super) answer: AnswerSchema,
 }
+
+type QueryNames = fn() -> Vec<String>;
+type AnswerSchema = fn(&mut SchemaGenerator) -> Option<Schema>;
 
 impl Route {
     pub(super) fn get<T: 'static, H: Handler<T, App> + Described<T>>(
@@ -37,7 +42,7 @@ impl Route {
         access: Access,
         handler: H,
     ) -> Self {
-        Self { method: "get", path, access, at_home: None, handler: get(handler), query: H::query, answer: H::answer }
+        Self::new("get", path, access, get(handler), (H::query, H::answer))
     }
 
     pub(super) fn post<T: 'static, H: Handler<T, App> + Described<T>>(
@@ -45,7 +50,22 @@ impl Route {
         access: Access,
         handler: H,
     ) -> Self {
-        Self { method: "post", path, access, at_home: None, handler: post(handler), query: H::query, answer: H::answer }
+        Self::new("post", path, access, post(handler), (H::query, H::answer))
+    }
+
+    fn new(
+        method: &'static str,
+        path: &'static str,
+        access: Access,
+        handler: MethodRouter<App>,
+        (query, answer): (QueryNames, AnswerSchema),
+    ) -> Self {
+        Self { method, path, access, at_home: None, needs_no_index: false, handler, query, answer }
+    }
+
+    /// Accepts the call also on a server that does not hold the partition of its run.
+    pub(super) fn without_index(self) -> Self {
+        Self { needs_no_index: true, ..self }
     }
 
     /// Refuses the call, which appends, on a mirror. `what` is its name in the error, such as "an append".
@@ -53,15 +73,20 @@ impl Route {
         Self { at_home: Some(what), ..self }
     }
 
-    /// Wraps the handler so that it runs only for callers with the access that it needs, on a server of the log that it
+    /// Wraps the handler so that it runs only for callers with the access that it needs, on a server of the log and the partition that it
     /// needs. A caller without access learns nothing about the logs.
     pub(super) fn guard(self, projector: &Arc<Projector>) -> MethodRouter<App> {
-        let (access, at_home, projector) = (self.access, self.at_home, projector.clone());
+        let (access, at_home) = (self.access, self.at_home);
+        let (of_held, of_log) = (projector.clone(), projector.clone());
+        let is_held = middleware::from_fn(move |request: Request, next: middleware::Next| {
+            held::check(of_held.clone(), request, next)
+        });
         let on_its_log = middleware::from_fn(move |request: Request, next: middleware::Next| {
-            logs::check(projector.clone(), at_home, request, next)
+            logs::check(of_log.clone(), at_home, request, next)
         });
         let permitted =
             middleware::from_fn(move |request: Request, next: middleware::Next| auth::permit(access, request, next));
-        self.handler.layer(on_its_log).layer(permitted)
+        let handler = if self.needs_no_index { self.handler } else { self.handler.layer(is_held) };
+        handler.layer(on_its_log).layer(permitted)
     }
 }

@@ -33,7 +33,7 @@ pub(super) fn routes() -> Vec<Route> {
         Route::get("/v1/runs/{run}/records", Run(ReadMeta), runs::records),
         Route::post("/v1/runs/{run}/records", NewRun(Append), appends::append).at_home("an append"),
         Route::post("/v1/runs/{run}/claims", NewRun(Append), appends::claim).at_home("a claim"),
-        Route::post("/v1/runs/{run}/contents", NewRun(Append), contents::upload).at_home("an upload"),
+        Route::post("/v1/runs/{run}/contents", NewRun(Append), contents::upload).at_home("an upload").without_index(),
         Route::post("/v1/runs/{run}/copies", NewRun(Append), copies::append).at_home("a copy of a run"),
         Route::get("/v1/runs/{run}/lookup", Run(ReadContent), runs::lookup),
         Route::get("/v1/runs/{run}/calls/{id}", Run(ReadContent), runs::call),

@@ -5,6 +5,7 @@ use super::{
     executor::Executor,
     failpoint::Failpoints,
     flush,
+    held::Holds,
     store::{Folder, Storage},
 };
 use runlog_schemas::{
@@ -48,6 +49,8 @@ pub struct Config {
     pub may_create: bool,
     /// The expected number of partitions; `None` accepts the journal's number.
     pub partitions: Option<u32>,
+    /// The partitions that this projector holds. Default: all.
+    pub holds: Holds,
     /// Random ids: of the journal, if this call creates it, and of records that the projector itself writes.
     pub ids: fn() -> String,
     /// The clock, for records that the projector itself writes.
@@ -103,6 +106,7 @@ impl Config {
             new_journal: false,
             may_create: true,
             partitions,
+            holds: Holds::default(),
             ids,
             clock,
             content,

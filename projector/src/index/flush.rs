@@ -79,7 +79,10 @@ pub(crate) struct Flushes {
     limits: Limits,
     /// The limit of all active memtables together, bytes.
     bytes_max: u64,
+    /// By their ids.
     partitions: Vec<Mutex<Unflushed>>,
+    /// The number of held partitions, which share the limits.
+    held: u64,
 }
 
 /// The unflushed offsets and the memtable of a partition.
@@ -131,10 +134,10 @@ impl Unflushed {
 }
 
 impl Flushes {
-    /// The state of `partitions` partitions, whose active memtables together may use `bytes_max`.
-    pub(crate) fn new(limits: Limits, bytes_max: usize, partitions: usize) -> Self {
+    /// The state of `partitions` partitions. Of these `held` are held, whose active memtables together may use `bytes_max`.
+    pub(crate) fn new(limits: Limits, bytes_max: usize, partitions: usize, held: usize) -> Self {
         let partitions = (0..partitions).map(|_| Mutex::default()).collect();
-        Self { limits, bytes_max: bytes_max as u64, partitions }
+        Self { limits, bytes_max: bytes_max as u64, partitions, held: held.max(1) as u64 }
     }
 
     fn lock(&self, partition: PartitionId) -> MutexGuard<'_, Unflushed> {
@@ -167,7 +170,7 @@ impl Flushes {
             let other = partition.lock().unwrap_or_else(PoisonError::into_inner);
             (records, active, bytes) = (records + other.records, active + other.active, bytes + other.bytes);
         }
-        let count = self.partitions.len() as u64;
+        let count = self.held;
         let (records_max, bytes_max) = (self.limits.records_max, self.bytes_max / 8 * 7);
         let active_max = records_max / 5 * 3;
         // If the sum exceeds its limit, at least one partition exceeds its share.
@@ -211,7 +214,7 @@ mod tests {
 
     #[test]
     fn the_largest_part_is_flushed_at_three_fifths_of_the_limit_and_the_fold_waits_at_the_limit() {
-        let (flushes, now, other) = (Flushes::new(LIMITS, 1 << 20, 2), Instant::now(), PartitionId::from(1));
+        let (flushes, now, other) = (Flushes::new(LIMITS, 1 << 20, 2, 2), Instant::now(), PartitionId::from(1));
         assert_eq!(flushes.decide(other, state(200, 0, 0), now), None);
         assert_eq!(flushes.decide(ONE, state(400, 0, 0), now), None);
         assert_eq!(flushes.decide(other, state(220, 0, 0), now), None, "the other partition is larger");
@@ -224,8 +227,16 @@ mod tests {
     }
 
     #[test]
+    fn held_partitions_share_the_limits_however_many_the_journal_has() {
+        let (flushes, now, other) = (Flushes::new(LIMITS, 1 << 20, 100, 2), Instant::now(), PartitionId::from(99));
+        assert_eq!(flushes.decide(ONE, state(550, 0, 0), now), None);
+        assert_eq!(flushes.decide(other, state(60, 0, 0), now), None, "the other partition is larger");
+        assert_eq!(flushes.decide(ONE, state(551, 0, 0), now), Some(Flush::Begin));
+    }
+
+    #[test]
     fn the_largest_memtables_are_flushed_when_all_together_are_full() {
-        let (flushes, now, other) = (Flushes::new(LIMITS, 1000, 2), Instant::now(), PartitionId::from(1));
+        let (flushes, now, other) = (Flushes::new(LIMITS, 1000, 2, 2), Instant::now(), PartitionId::from(1));
         assert_eq!(flushes.decide(ONE, state(1, 0, 850), now), None);
         assert_eq!(flushes.decide(other, state(1, 0, 30), now), None, "it is small");
         assert_eq!(flushes.decide(ONE, state(2, 0, 860), now), Some(Flush::Begin));
@@ -235,7 +246,7 @@ mod tests {
 
     #[test]
     fn no_record_waits_longer_than_the_age_and_a_tenth_of_it_near_the_start_of_the_log() {
-        let (flushes, start) = (Flushes::new(LIMITS, 1 << 20, 1), Instant::now());
+        let (flushes, start) = (Flushes::new(LIMITS, 1 << 20, 1, 1), Instant::now());
         let after = |millis| start + Duration::from_millis(millis);
         assert_eq!(flushes.decide(ONE, state(5001, 5000, 0), start), None);
         assert!(!flushes.is_due(ONE, after(9_999)) && flushes.is_due(ONE, after(10_000)));

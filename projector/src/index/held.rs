@@ -3,6 +3,28 @@
 
 use super::error::Error;
 use runlog_schemas::id::PartitionId;
+use std::collections::BTreeSet;
+
+/// The partitions that a projector holds from its start to its end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Holds {
+    /// All partitions of the journal.
+    #[default]
+    All,
+    /// These partitions. The indices of others in the data folder are neither opened nor removed. Partitions that the journal does
+    /// not have are ignored.
+    Chosen(BTreeSet<PartitionId>),
+}
+
+impl Holds {
+    /// Whether a partition of the journal is held.
+    pub fn contains(&self, partition: PartitionId) -> bool {
+        match self {
+            Self::All => true,
+            Self::Chosen(chosen) => chosen.contains(&partition),
+        }
+    }
+}
 
 /// A partition that this server does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

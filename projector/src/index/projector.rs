@@ -80,7 +80,7 @@ enum Runner {
     Thread(JoinHandle<()>),
     /// The caller's thread, in [`Projector::step`].
     Caller(Box<Pipeline>),
-    /// None: the projector is paused or has ended.
+    /// None: the projector is paused, holds no partition, or has ended.
     Nobody,
 }
 
@@ -231,6 +231,21 @@ impl Projector {
         self.shared.held()
     }
 
+    /// The partitions of the journal that this server does not hold, in order.
+    pub fn absent(&self) -> impl Iterator<Item = PartitionId> + Clone {
+        PartitionId::all(self.shared.journal.partitions).filter(|partition| self.check_held(*partition).is_err())
+    }
+
+    /// Whether this server holds all partitions of the journal.
+    pub fn holds_all(&self) -> bool {
+        self.shared.holds_all
+    }
+
+    /// Checks that this server holds all partitions of the journal. The error names the first partition that it does not hold.
+    pub fn check_all_held(&self) -> Result<(), NotHere> {
+        self.absent().next().map_or(Ok(()), |partition| Err(NotHere { partition }))
+    }
+
     /// Checks that this server holds `partition`, which must be a partition of the journal.
     pub fn check_held(&self, partition: PartitionId) -> Result<(), NotHere> {
         self.shared.check_held(partition)
@@ -354,12 +369,14 @@ impl Projector {
         if consistency != Consistency::Latest || !self.shared.home.can_be_mirror(partition) {
             return Ok(());
         }
-        // A home is appended to partition 0 first.
+        // A home is appended to partition 0 first, and to each other partition.
+        let first = if self.check_held(PartitionId::ZERO).is_ok() { PartitionId::ZERO } else { partition };
         let is_read = |_: &Progress| !self.shared.home.can_be_mirror(partition);
         let left = until.saturating_duration_since(Instant::now());
-        let Ok(read) = tokio::time::timeout(left, self.wait_until(PartitionId::ZERO, is_read)).await else {
-            let message =
-                "this server has not read partition 0 yet, and cannot know whether its log is a mirror; retry";
+        let Ok(read) = tokio::time::timeout(left, self.wait_until(first, is_read)).await else {
+            let message = format!(
+                "this server has not read partition {first} yet, and cannot know whether its log is a mirror; retry"
+            );
             return Err(Error::new(ErrorKind::Unavailable, message).in_partition(partition));
         };
         read?;

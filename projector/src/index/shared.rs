@@ -52,6 +52,8 @@ pub struct Shared {
     pub(crate) followers: Arc<Semaphore>,
     /// Permits for reads.
     reads: Arc<Semaphore>,
+    /// Whether each partition of the journal is held.
+    pub(crate) holds_all: bool,
     /// By their ids; `None` for a partition that is not held.
     partitions: Vec<Option<Partition>>,
 }
@@ -110,7 +112,7 @@ impl Shared {
         let held = partitions.iter().flatten().count();
         let builds_max = std::thread::available_parallelism().map_or(1, usize::from).min(held).max(1);
         let builds = Semaphore::new(builds_max);
-        let flushes = Flushes::new(config.flush, budget.memtables_max(), partitions.len());
+        let flushes = Flushes::new(config.flush, budget.memtables_max(), partitions.len(), held);
         Self {
             log,
             unguarded,
@@ -124,6 +126,7 @@ impl Shared {
             builds_max,
             followers,
             reads,
+            holds_all: held == partitions.len(),
             partitions,
         }
     }

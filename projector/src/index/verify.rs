@@ -37,7 +37,10 @@ fn verify_in(shared: &Arc<Shared>, folder: &Folder) -> Result<Verification, Erro
     let records = read.iter().sum();
     let same = |index: &IndexDigest| index.live_digest == index.rebuilt_digest;
     let equal = partitions.iter().flat_map(|partition| &partition.indices).all(same);
-    Ok(Verification { equal, records, partitions, seconds: 0.0 })
+    let unavailable_partitions =
+        PartitionId::all(shared.journal.partitions).filter(|at| shared.check_held(*at).is_err());
+    let unavailable_partitions = unavailable_partitions.collect();
+    Ok(Verification { equal, records, partitions, unavailable_partitions, seconds: 0.0 })
 }
 
 fn verify_partition(shared: &Shared, partition: PartitionId, folder: &Folder) -> Result<(PartitionDigest, u64), Error> {

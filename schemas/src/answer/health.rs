@@ -103,6 +103,9 @@ pub struct Verification {
     pub records: u64,
     /// Every partition.
     pub partitions: Vec<PartitionDigest>,
+    /// Partitions that were not compared.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unavailable_partitions: Vec<PartitionId>,
     /// Duration of the verification.
     #[cfg_attr(feature = "openapi", schemars(range(min = 0)))]
     pub seconds: f64,

@@ -45,6 +45,7 @@ mod long_runs;
 mod lost_memtables;
 mod mirror_requests;
 mod newest_first;
+mod not_here;
 mod one_connection;
 mod openapi_describes;
 mod page;

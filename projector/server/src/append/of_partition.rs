@@ -23,6 +23,7 @@ pub(crate) async fn can_skip(
         let message = format!("the journal has no partition {partition}");
         return Err(Error::new(ErrorKind::Usage, message).in_partition(partition));
     }
+    projector.check_held(partition)?;
     let bounds = projector.bounds(partition, deadline).await?;
     if voided == Offset::ZERO || voided < bounds.start || voided >= bounds.end {
         let message = format!(
@@ -93,7 +94,7 @@ pub(crate) async fn retain(
 
 /// Returns the named partition, or all partitions without a name.
 ///
-/// Errors: `Usage` for an unknown partition.
+/// Errors: `Usage` for an unknown partition; `Unavailable` with the reason `not_here` if this server does not hold one of them.
 pub(crate) fn selected_partitions(
     projector: &Projector,
     partition: Option<PartitionId>,
@@ -105,7 +106,10 @@ pub(crate) fn selected_partitions(
             let message = format!("the journal has no partition {partition}");
             Err(Error::new(ErrorKind::Usage, message).in_partition(partition))
         }
-        None => Ok(selected),
+        None => {
+            selected.iter().try_for_each(|partition| projector.check_held(*partition))?;
+            Ok(selected)
+        }
     }
 }
 

@@ -84,9 +84,10 @@ pub enum Taken {
 impl Projector {
     /// Plans a first home, from all records of the log: one of them may name a home.
     ///
-    /// Errors: as [`Projector::wait`] at `latest`.
+    /// Errors: as [`Projector::wait`] at `latest`; `Unavailable` with the reason `not_here` if this server does not hold all partitions.
     pub async fn plan_home(&self, deadline: Duration) -> Result<HomePlan, Error> {
         let until = Instant::now() + deadline;
+        self.check_all_held()?;
         for partition in PartitionId::all(self.journal().partitions) {
             self.wait(partition, super::Consistency::Latest, left(until)).await?;
         }
@@ -126,7 +127,8 @@ impl Projector {
     /// Records that an operator has checked a run, or all runs that are unknown here, after a takeover. Returns the positions of the
     /// records, which are applied.
     ///
-    /// Errors: `Invalid` without a takeover; `PartitionStopped`, and `Conflict` if a partition lacks the record of the takeover, because an
+    /// Errors: `Unavailable` with the reason `not_here`, with nothing appended, if this server does not hold one of the partitions.
+    /// `Invalid` without a takeover; `PartitionStopped`, and `Conflict` if a partition lacks the record of the takeover, because an
     /// accept must follow it. The other partitions have the record then; repeat the call later, which keeps the earlier records in
     /// force. As [`Projector::wait`] on a mirror.
     pub async fn accept(
@@ -147,6 +149,8 @@ impl Projector {
             Some(run_id) => vec![self.partition_of(run_id.borrow())],
             None => PartitionId::all(self.journal().partitions).collect(),
         };
+        // Before the first record is appended: the call would succeed for some of the partitions only.
+        partitions.iter().try_for_each(|partition| self.check_held(*partition))?;
         let Decision { who, why } = decision;
         let (mut positions, mut refused, mut appended) = (Vec::new(), None, false);
         let carried = Carried::Accept(Accept { epoch: home.epoch, run, who, why });
@@ -198,6 +202,7 @@ impl Projector {
     /// until a restart.
     pub async fn take_home(&self, from: &LogId, decision: Decision) -> Result<Taken, Error> {
         let own = self.own_log()?;
+        self.check_all_held()?;
         if self.paused() {
             return Err(Error::new(ErrorKind::Invalid, "a paused server reads no records, so it cannot take over"));
         }

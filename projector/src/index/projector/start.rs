@@ -42,7 +42,7 @@ impl Projector {
         let opened = journal::open(&log, &config).await?;
         let budget = Budget::new(config.memory_bytes);
         let mut live = Vec::new();
-        for partition in PartitionId::all(opened.journal.partitions) {
+        for partition in PartitionId::all(opened.journal.partitions).filter(|at| config.holds.contains(*at)) {
             live.push((partition, open_live(&config, partition, &budget)?));
         }
         let home = HomeState::new(log.id().cloned(), opened.home.clone());
@@ -59,7 +59,7 @@ impl Projector {
             home.reads_uncommitted();
         }
         let log: Arc<dyn Log> = Arc::new(GuardedLog::new(unguarded.clone(), home.clone()));
-        let mut partitions = Vec::new();
+        let mut partitions: Vec<_> = PartitionId::all(journal.partitions).map(|_| None).collect();
         let (mut folds, mut log_starts) = (Vec::new(), Vec::new());
         for (partition, live) in live {
             let store = Arc::new(current(&config, &log, &journal, (partition, live), &budget).await?);
@@ -81,14 +81,16 @@ impl Projector {
             }
             let progress = Progress { applied: fold.next, stopped: stopped.clone() };
             let older = store.get(&meta::older())?;
-            partitions.push(Some(shared::Start { store, progress, older }));
+            partitions[partition.index()] = Some(shared::Start { store, progress, older });
             folds.push(pipeline::Start { fold, stopped, build });
         }
         let shared = Arc::new(Shared::new(config, Logs { log, unguarded, home }, journal, budget, partitions));
         log_starts
             .into_iter()
             .for_each(|(partition, start)| shared.flushes.saw_log_start(partition, start, Instant::now()));
-        let runner = Mutex::new(if shared.config.paused { Runner::Nobody } else { runner(&shared, folds)? });
+        // A loop without partitions would have nothing to read.
+        let is_idle = shared.config.paused || folds.is_empty();
+        let runner = Mutex::new(if is_idle { Runner::Nobody } else { runner(&shared, folds)? });
         Ok(Self { shared, runner })
     }
 }

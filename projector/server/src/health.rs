@@ -15,6 +15,7 @@ use runlog_log::{Clients, LogSettings, Replacement, Stall};
 use runlog_projector::index::{
     fold::{Stop, StopKind},
     held::NotHere,
+    home::Role,
     projector::moved_back,
     query::{
         counts::{self, Counts},
@@ -309,7 +310,10 @@ pub(super) async fn doctor(app: App, _: Query<Nothing>) -> Result<Json<Doctor>, 
 /// Names the partitions that the other findings and counts do not cover.
 fn absent_partitions(app: &App) -> Option<Finding> {
     let absent: Vec<String> = app.projector.absent().map(|partition| partition.to_string()).collect();
-    let what = format!("partitions {} are not on this server", absent.join(", "));
+    let mut what = format!("partitions {} are not on this server", absent.join(", "));
+    if app.projector.home().role() == Role::Unknown {
+        what += ", and it appends nothing, because it knows no home of the journal";
+    }
     (!absent.is_empty()).then(|| warning(what, "ask a server that holds them"))
 }
 

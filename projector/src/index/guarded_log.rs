@@ -68,7 +68,7 @@ impl Log for GuardedLog {
     fn append(&self, partition: PartitionId, batch: Vec<Entry>) -> Ack {
         match self.home.role() {
             Role::Unknown if self.home.can_be_mirror(partition) => {
-                let why = "this server has not read its log yet, and cannot know whether it is a mirror; no record was appended";
+                let why = format!("{}; no record was appended", self.home.why_unknown());
                 let error = Error::new(Kind::Retry, self.topic(), why).in_partition(partition);
                 Box::pin(future::ready(Err(error)))
             }

@@ -197,6 +197,8 @@ pub struct HomeState {
     known: watch::Sender<Option<HomeRow>>,
     /// Whether the server also reads records of open and aborted transactions.
     uncommitted: AtomicBool,
+    /// Whether the server holds only some partitions of the journal.
+    partial: AtomicBool,
     unread: Unread,
 }
 
@@ -207,6 +209,7 @@ impl HomeState {
             own,
             known: watch::Sender::new(known),
             uncommitted: AtomicBool::new(false),
+            partial: AtomicBool::new(false),
             unread: Unread::default(),
         })
     }
@@ -229,10 +232,26 @@ impl HomeState {
         self.uncommitted.store(true, Ordering::Relaxed);
     }
 
+    /// The server holds only some partitions of the journal. Call it before the server answers.
+    pub(crate) fn holds_a_part(&self) {
+        self.partial.store(true, Ordering::Relaxed);
+    }
+
     /// Whether the log can be a mirror although the server knows no home: records that were in the log at the start are not applied
-    /// yet, and may name a home of `partition`.
+    /// yet, and may name a home of `partition`; or the home may be in a partition that the server does not hold.
     pub fn can_be_mirror(&self, partition: PartitionId) -> bool {
-        self.role() == Role::Unknown && self.unread.concerns(partition)
+        let is_unread = || self.partial.load(Ordering::Relaxed) || self.unread.concerns(partition);
+        self.role() == Role::Unknown && is_unread()
+    }
+
+    /// The reason why the server cannot know whether its log is a mirror.
+    pub(crate) fn why_unknown(&self) -> &'static str {
+        if self.partial.load(Ordering::Relaxed) {
+            "this server does not hold all partitions and knows no home of the journal, so its log may be a mirror; `runlog home init` \
+             at a server of all partitions gives the journal a home"
+        } else {
+            "this server has not read its log yet, and cannot know whether it is a mirror"
+        }
     }
 
     /// Expects a partition's records below `end`, which are in the log at the start.
@@ -258,6 +277,12 @@ impl HomeState {
     pub async fn await_role(&self, role: Role) {
         // The sender is in `self`, so the channel stays open.
         drop(self.known.subscribe().wait_for(|known| self.role_of(known.as_ref()) == role).await);
+    }
+
+    /// Waits until the server knows a home.
+    pub(crate) async fn await_known(&self) {
+        // The sender is in `self`, so the channel stays open.
+        drop(self.known.subscribe().wait_for(Option::is_some).await);
     }
 
     /// The home in force, if it took over from a lost one.

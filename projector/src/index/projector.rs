@@ -369,14 +369,18 @@ impl Projector {
         if consistency != Consistency::Latest || !self.shared.home.can_be_mirror(partition) {
             return Ok(());
         }
-        // A home is appended to partition 0 first, and to each other partition.
-        let first = if self.check_held(PartitionId::ZERO).is_ok() { PartitionId::ZERO } else { partition };
-        let is_read = |_: &Progress| !self.shared.home.can_be_mirror(partition);
+        let home = &self.shared.home;
+        let is_read = async {
+            if !self.holds_all() {
+                home.await_known().await;
+                return Ok(());
+            }
+            // A home is appended to partition 0 first.
+            self.wait_until(PartitionId::ZERO, |_| !home.can_be_mirror(partition)).await.map(drop)
+        };
         let left = until.saturating_duration_since(Instant::now());
-        let Ok(read) = tokio::time::timeout(left, self.wait_until(first, is_read)).await else {
-            let message = format!(
-                "this server has not read partition {first} yet, and cannot know whether its log is a mirror; retry"
-            );
+        let Ok(read) = tokio::time::timeout(left, is_read).await else {
+            let message = format!("{}; retry", home.why_unknown());
             return Err(Error::new(ErrorKind::Unavailable, message).in_partition(partition));
         };
         read?;

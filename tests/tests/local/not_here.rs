@@ -2,20 +2,27 @@
 
 use anyhow::{Context, ensure};
 use runlog_log::{
-    Log, Offset, PartitionId,
+    Entry, Log, Offset, PartitionId,
     memory::{MemoryLog, MemoryOptions},
 };
 use runlog_projector::{
     Config, Projector,
-    index::{held::Holds, projector::Consistency},
+    index::{
+        held::Holds,
+        home::{Carried, Home, header},
+        projector::Consistency,
+    },
 };
 use runlog_schemas::{
     answer::{ErrorKind, ProblemReason},
+    codec,
     id::LogId,
+    payload::{Genesis, Payload},
+    record::JournalRecord,
 };
 use runlog_server::{access::AllowedHosts, operations};
 use runlog_tests::{
-    agent::{Agent, entry, run_in},
+    agent::{Agent, entry, id, run_in},
     hooked_log::{Hooks, hook},
     served,
     server::client,
@@ -367,6 +374,64 @@ async fn an_index_that_is_not_held_stays_in_the_folder_and_changes_no_answer() -
     let (status, doctor) = first.get("/v1/doctor").await?;
     let says = doctor["findings"].to_string();
     ensure!(status == 200 && says.contains("partitions 1 are not on this server"), "{doctor}");
+    Ok(())
+}
+
+/// A genesis of the journal, or its repetition with a home.
+fn genesis(home: Option<&str>) -> Entry {
+    let genesis = Genesis { journal_id: "j".into(), partitions: PARTITIONS };
+    let record = JournalRecord::of_partition(id("genesis:j"), "runlog", Payload::Genesis(genesis));
+    let home = home
+        .and_then(LogId::memory)
+        .map(|log| header(&Carried::Home(Home { epoch: 1, log, from: None, who: "jo".into(), why: "a test".into() })));
+    Entry { value: codec::encode(&record), headers: home.into_iter().collect(), ..Entry::default() }
+}
+
+/// The home of a mirrored journal may be in partition 0 alone, when its record in the other partitions is not copied yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_of_some_partitions_appends_nothing_and_reads_no_latest_until_it_knows_a_home() -> anyhow::Result<()> {
+    for (home, role, status) in [("home", "mirror", 503), ("own", "home", 200)] {
+        let (log, dirs) = (memory_log(), [tempfile::tempdir()?, tempfile::tempdir()?]);
+        log.append(zero(), vec![genesis(None), genesis(Some(home))]).await?;
+        let mut agent = Agent::new(&run_in(one(), PARTITIONS, "run"));
+        log.append(one(), vec![genesis(None), entry(&agent.turn("hello"))]).await?;
+        let all = Server::start(dirs[0].path(), &log, Holds::All).await?;
+        all.projector.caught_up(zero(), WAIT).await?;
+        ensure!(all.get("/v1/journal").await?.1["role"] == role, "a server of all partitions knows the home");
+        let second = Server::start(dirs[1].path(), &log, chosen([one()])).await?;
+        second.projector.caught_up(one(), WAIT).await?;
+        let run = format!("/v1/runs/{}", agent.run_id);
+        let payload = json!({ "type": "conversation_turn", "message_id": "new", "kind": "user", "content": "x" });
+        let turn = json!({ "run_id": agent.run_id, "record_id": "new", "payload": payload });
+        let ends = (log.bounds(zero(), WAIT).await?.end, log.bounds(one(), WAIT).await?.end);
+        let refused = second.projector.append_to_partition(one(), vec![entry(&agent.turn("again"))]).await;
+        let refused = refused.err().context("an append without a known home")?;
+        ensure!((refused.error.kind(), refused.had_no_effect) == (ErrorKind::Overloaded, true), "{refused:?}");
+        // The server numbers the record, which needs a read at latest.
+        let records = format!("{run}/records");
+        let appended = second.send("post", &format!("{records}?deadline_ms=50"), Some(&turn)).await?;
+        ensure!((appended.0, &appended.1["kind"]) == (503, &json!("unavailable")), "{appended:?}");
+        let latest = second.get(&format!("{run}?deadline_ms=50")).await?;
+        ensure!((latest.0, &latest.1["kind"]) == (503, &json!("unavailable")), "{latest:?}");
+        let eventual = second.get(&format!("{run}?consistency=eventual")).await?;
+        ensure!((eventual.0, &eventual.1["records"]) == (200, &json!(1)), "{eventual:?}");
+        ensure!(
+            ends == (log.bounds(zero(), WAIT).await?.end, log.bounds(one(), WAIT).await?.end),
+            "nothing is appended"
+        );
+        let (_, doctor) = second.get("/v1/doctor").await?;
+        ensure!(doctor["findings"].to_string().contains("it appends nothing"), "{doctor}");
+
+        // A read that waits at `latest` continues when the record of the home arrives.
+        let (waiting, arrived) =
+            tokio::join!(second.get(&run), async { log.append(one(), vec![genesis(Some(home))]).await });
+        let waiting = waiting?;
+        arrived?;
+        ensure!(waiting.0 == status, "{role}: {waiting:?}");
+        second.projector.caught_up(one(), WAIT).await?;
+        let appended = second.send("post", &records, Some(&turn)).await?;
+        ensure!(appended.0 == status, "{role}: {appended:?}");
+    }
     Ok(())
 }
 

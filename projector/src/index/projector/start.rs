@@ -52,6 +52,9 @@ impl Projector {
                 live.store().get(&meta::home())?.iter().for_each(|row| home.learn(row));
             }
         }
+        if live.len() < PartitionId::all(opened.journal.partitions).count() {
+            home.holds_a_part();
+        }
         journal::complete(&log, &opened, &home, &config).await?;
         let journal = opened.journal;
         let unguarded = committed_if_mirror(&config, log, &home).await?;

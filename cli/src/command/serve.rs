@@ -195,8 +195,10 @@ async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result
     // Waits for the loop's commit and for the log's clients on a thread that may block.
     let closed = tokio::task::spawn_blocking(move || {
         projector.end();
-        let records =
-            projector.held().filter_map(|partition| Some(projector.progress(partition).ok()?.applied.get())).sum();
+        let records = projector
+            .held_partitions()
+            .filter_map(|partition| Some(projector.progress(partition).ok()?.applied.get()))
+            .sum();
         drop(projector);
         records
     });

@@ -162,7 +162,7 @@ impl App {
         deadline: Duration,
     ) -> Result<Vec<PartitionId>, Error> {
         self.projector.check_partition_of(consistency)?;
-        let stopped = self.projector.held().map(async |partition| {
+        let stopped = self.projector.held_partitions().map(async |partition| {
             match self.projector.wait(partition, consistency.in_partition(partition), deadline).await {
                 Ok(()) => Ok(None),
                 Err(error) if error.kind() == ErrorKind::PartitionStopped => Ok(Some(partition)),

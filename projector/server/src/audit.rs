@@ -55,7 +55,7 @@ struct Reads {
     by: HashSet<Read>,
 }
 
-/// Who read, the run, and what of it as JSON.
+/// The principal, the run, and the detail of the line as JSON.
 type Read = (Option<String>, Option<RunId>, String);
 
 impl Reads {

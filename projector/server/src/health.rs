@@ -64,7 +64,7 @@ async fn partition_health(app: &App, partition: PartitionId) -> Result<Partition
 /// Checks the held partitions concurrently: if the log does not answer, the total wait is [`PATIENCE`], not [`PATIENCE`]
 /// per partition.
 pub(super) async fn health(app: &App) -> Vec<PartitionHealth> {
-    let all = join_all(app.projector.held().map(|partition| partition_health(app, partition))).await;
+    let all = join_all(app.projector.held_partitions().map(|partition| partition_health(app, partition))).await;
     all.into_iter().filter_map(Result::ok).collect()
 }
 
@@ -116,7 +116,7 @@ fn added_partitions(count: Option<u32>, journal: &Journal, topic: &str) -> Optio
 /// Sums the counts of all readable partitions, and makes findings of them.
 fn count_rows(app: &App) -> (Counts, Vec<Finding>) {
     let (mut all, mut findings) = (Counts::default(), Vec::new());
-    for partition in app.projector.held() {
+    for partition in app.projector.held_partitions() {
         match count_partition(app, partition, &Visible::default()) {
             Ok(counts) => {
                 if counts.dead_letters > 0 {
@@ -404,7 +404,7 @@ pub(super) async fn ready(app: App) -> Response {
     let lagging: Vec<_> = lagging.await.into_iter().flatten().collect();
     let state = match () {
         () if !lagging.is_empty() => ReadyState::CatchingUp,
-        // A server that holds no partition lags behind none.
+        // A server without partitions has no lag.
         () if !health.is_empty() && stopped.len() == health.len() => ReadyState::Stopped,
         () => ReadyState::Ready,
     };

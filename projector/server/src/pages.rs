@@ -32,7 +32,7 @@ pub(super) fn across<T>(
     mut page: impl FnMut(&App, PartitionId, Option<&[u8]>, usize) -> Result<Page<T>, Error>,
 ) -> Result<(Vec<T>, Option<String>), Error> {
     let is_wanted = |partition: &PartitionId| only.is_none_or(|only| only == *partition);
-    let wanted = app.projector.held().filter(is_wanted);
+    let wanted = app.projector.held_partitions().filter(is_wanted);
     let Some((first, mut cursor)) = from.or_else(|| Some((wanted.clone().next()?, None))) else {
         return Ok((Vec::new(), None));
     };

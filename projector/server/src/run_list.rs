@@ -133,7 +133,7 @@ type Page = (Vec<Run>, Option<String>);
 /// Reads a page by id. Blocking, as is [`newest`].
 fn by_id(app: &App, filter: &Filter, after: Option<&RunId>, limit: usize) -> Result<Page, Error> {
     let (mut runs, now) = (Vec::new(), app.projector.log_now());
-    for partition in app.projector.held() {
+    for partition in app.projector.held_partitions() {
         let (store, place) = (app.projector.store(partition)?, app.topic_partition(partition));
         // One run more than requested shows whether there is another page.
         let after = after.map(RunId::borrow);
@@ -149,7 +149,7 @@ fn by_id(app: &App, filter: &Filter, after: Option<&RunId>, limit: usize) -> Res
 /// Reads a page newest first. A run that gets new records between two pages moves to the first page.
 fn newest(app: &App, filter: &Filter, after: Option<&NewestFirst>, limit: usize) -> Result<Page, Error> {
     let (mut runs, now, mut steps) = (Vec::new(), app.projector.log_now(), NEWEST_AMONG_MAX);
-    for partition in app.projector.held() {
+    for partition in app.projector.held_partitions() {
         let (store, place) = (app.projector.store(partition)?, app.topic_partition(partition));
         runs.extend(query::runs::newest(&store.view(), place, filter, after, limit + 1, now, &mut steps)?);
     }

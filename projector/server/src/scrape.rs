@@ -45,7 +45,7 @@ pub(super) async fn counts(app: &App) -> Result<Counted, Error> {
 /// Counts the visible runs of all partitions now. Blocking.
 pub(super) fn count(app: &App, visible: &Visible) -> Counted {
     let mut all = Counted::default();
-    for partition in app.projector.held() {
+    for partition in app.projector.held_partitions() {
         match count_partition(app, partition, visible) {
             Ok(counts) => all.counts += counts,
             Err(error) => {
@@ -59,7 +59,7 @@ pub(super) fn count(app: &App, visible: &Visible) -> Counted {
 
 /// Counts the visible runs of a partition now. Blocking.
 pub(super) fn count_partition(app: &App, partition: PartitionId, visible: &Visible) -> Result<Counts, Error> {
-    Ok(counts::count(&app.projector.store(partition)?.view(), visible, app.projector.log_now())?)
+    counts::count(&app.projector.store(partition)?.view(), visible, app.projector.log_now())
 }
 
 /// Answers a scrape. A figure that cannot be read is absent.

@@ -114,7 +114,7 @@ impl Projector {
         let shared = self.shared.clone();
         let flush = move || {
             let flush = |partition| -> Result<(), Error> { Ok(shared.store(partition)?.flush()?) };
-            shared.config.executor.each(shared.held().collect(), shared.builds_max, |partition: PartitionId| {
+            shared.config.executor.each(shared.held_partitions().collect(), shared.builds_max, |partition: PartitionId| {
                 if let Err(error) = flush(partition) {
                     tracing::error!(%partition, %error, "the index is not flushed; the next start applies its last records again");
                 }
@@ -227,8 +227,8 @@ impl Projector {
     }
 
     /// The partitions that this server holds, in order.
-    pub fn held(&self) -> impl Iterator<Item = PartitionId> + Clone {
-        self.shared.held()
+    pub fn held_partitions(&self) -> impl Iterator<Item = PartitionId> + Clone {
+        self.shared.held_partitions()
     }
 
     /// The partitions of the journal that this server does not hold, in order.

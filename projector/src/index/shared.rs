@@ -109,10 +109,10 @@ impl Shared {
         let partitions: Vec<_> = partitions.into_iter().map(|start| start.map(partition)).collect();
         let (ending, followers) = (AtomicBool::new(false), Arc::new(Semaphore::new(FOLLOWERS_MAX)));
         let reads = Arc::new(Semaphore::new(READS_MAX));
-        let held = partitions.iter().flatten().count();
-        let builds_max = std::thread::available_parallelism().map_or(1, usize::from).min(held).max(1);
+        let held_count = partitions.iter().flatten().count();
+        let builds_max = std::thread::available_parallelism().map_or(1, usize::from).min(held_count).max(1);
         let builds = Semaphore::new(builds_max);
-        let flushes = Flushes::new(config.flush, budget.memtables_max(), partitions.len(), held);
+        let flushes = Flushes::new(config.flush, budget.memtables_max(), partitions.len(), held_count);
         Self {
             log,
             unguarded,
@@ -126,7 +126,7 @@ impl Shared {
             builds_max,
             followers,
             reads,
-            holds_all: held == partitions.len(),
+            holds_all: held_count == partitions.len(),
             partitions,
         }
     }
@@ -161,7 +161,7 @@ impl Shared {
     }
 
     /// The partitions that this server holds, in order.
-    pub(crate) fn held(&self) -> impl Iterator<Item = PartitionId> + Clone {
+    pub(crate) fn held_partitions(&self) -> impl Iterator<Item = PartitionId> + Clone {
         PartitionId::all(self.journal.partitions).filter(|partition| self.partitions[partition.index()].is_some())
     }
 
@@ -181,8 +181,8 @@ impl Shared {
 
     /// Makes `store` answer queries. Has no effect for a partition that is not held.
     pub(crate) fn swap(&self, partition: PartitionId, store: Arc<Store>) {
-        let Ok(held) = self.partition(partition) else { return };
-        *held.store.write().unwrap_or_else(PoisonError::into_inner) = store;
+        let Ok(own) = self.partition(partition) else { return };
+        *own.store.write().unwrap_or_else(PoisonError::into_inner) = store;
     }
 
     /// The offset that `partition` must reach to replace an older version's index; `None` once it has.

@@ -30,9 +30,10 @@ impl Projector {
 }
 
 fn verify_in(shared: &Arc<Shared>, folder: &Folder) -> Result<Verification, Error> {
-    let each = shared.config.executor.each(shared.held().collect(), shared.builds_max, |partition: PartitionId| {
-        verify_partition(shared, partition, &folder.join(&partition.to_string()))
-    });
+    let each =
+        shared.config.executor.each(shared.held_partitions().collect(), shared.builds_max, |partition: PartitionId| {
+            verify_partition(shared, partition, &folder.join(&partition.to_string()))
+        });
     let (partitions, read): (Vec<_>, Vec<u64>) = each.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
     let records = read.iter().sum();
     let same = |index: &IndexDigest| index.live_digest == index.rebuilt_digest;

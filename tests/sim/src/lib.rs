@@ -100,6 +100,8 @@
 //! * Truncation of the log's end, which Kafka does after an unclean election. (Servers see such ends, for a while.)
 //!   A server that starts while it sees one stops those partitions until it starts again; here it then sees the
 //!   true ends.
+//! * After a takeover, a server that restarts while each partition is stopped answers as a mirror until the home is taken again. The
+//!   operator here does that: counted, and not a failure.
 //! * Tails, and lists other than pending effects.
 //! * More requests at once than a server admits: the network answers as it would, for a while. (More appends than
 //!   it admits are covered.)

@@ -46,7 +46,7 @@ fn zero() -> PartitionId {
     PartitionId::ZERO
 }
 
-fn one() -> PartitionId {
+fn other_partition() -> PartitionId {
     PartitionId::from(1)
 }
 
@@ -65,16 +65,16 @@ struct Server {
     projector: Arc<Projector>,
     address: SocketAddr,
     http: reqwest::Client,
-    asked: Arc<Asked>,
+    requests: Arc<Asked>,
 }
 
 impl Server {
     async fn start(dir: &Path, log: &MemoryLog, holds: Holds) -> anyhow::Result<Self> {
-        let asked = Arc::new(Asked::default());
+        let requests = Arc::new(Asked::default());
         let config = Config { holds, ..Config::new(dir, || 0, served::id) };
-        let projector = Arc::new(Projector::start(config, hook(log.clone(), &asked)).await?);
+        let projector = Arc::new(Projector::start(config, hook(log.clone(), &requests)).await?);
         let address = served::start(projector.clone(), AllowedHosts::default()).await?;
-        Ok(Self { projector, address, http: client()?, asked })
+        Ok(Self { projector, address, http: client()?, requests })
     }
 
     async fn send(&self, method: &str, path: &str, body: Option<&Value>) -> anyhow::Result<(u16, Value)> {
@@ -96,15 +96,15 @@ impl Server {
     async fn list(&self, path: &str, items: &str) -> anyhow::Result<(BTreeSet<String>, Value)> {
         let (status, mut page) = self.get(path).await?;
         ensure!(status == 200, "{path}: {status} {page}");
-        let mut found = BTreeSet::new();
+        let mut listed = BTreeSet::new();
         for item in page[items].as_array_mut().with_context(|| format!("{path}: no {items}"))? {
             for parent in ["", "/run"] {
                 let members = item.pointer_mut(parent).and_then(Value::as_object_mut);
                 members.map(|members| members.remove("age_millis"));
             }
-            found.insert(item.to_string());
+            listed.insert(item.to_string());
         }
-        Ok((found, page["unavailable_partitions"].take()))
+        Ok((listed, page["unavailable_partitions"].take()))
     }
 }
 
@@ -124,8 +124,8 @@ impl Site {
         let log = memory_log();
         let dirs = [tempfile::tempdir()?, tempfile::tempdir()?, tempfile::tempdir()?];
         let all = Server::start(dirs[0].path(), &log, Holds::All).await?;
-        let runs = [zero(), one()].map(|partition| run_in(partition, PARTITIONS, "run"));
-        for (partition, run) in [zero(), one()].into_iter().zip(&runs) {
+        let runs = [zero(), other_partition()].map(|partition| run_in(partition, PARTITIONS, "run"));
+        for (partition, run) in [zero(), other_partition()].into_iter().zip(&runs) {
             let mut agent = Agent::new(run);
             let mut records = vec![agent.turn("hello"), agent.request("pay", &json!({ "sum": 1 }))];
             agent.turn("missing");
@@ -133,9 +133,9 @@ impl Site {
             log.append(partition, records.iter().map(entry).collect()).await?;
         }
         let first = Server::start(dirs[1].path(), &log, chosen([zero()])).await?;
-        let second = Server::start(dirs[2].path(), &log, chosen([one()])).await?;
+        let second = Server::start(dirs[2].path(), &log, chosen([other_partition()])).await?;
         for server in [&all, &first, &second] {
-            for partition in server.projector.held() {
+            for partition in server.projector.held_partitions() {
                 server.projector.wait(partition, Consistency::Latest, WAIT).await?;
             }
         }
@@ -162,7 +162,7 @@ fn chosen<const N: usize>(partitions: [PartitionId; N]) -> Holds {
 /// The answer of a server about a partition that it does not hold.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Expected {
-    /// 503 with the reason `not_here`; nothing is appended.
+    /// 503 with the reason `not_here`, and no record in the log.
     NotHere,
     /// 200, and `unavailable_partitions` names the partition.
     Named,
@@ -248,19 +248,19 @@ fn table(run: &str) -> Vec<(&'static str, &'static str, String, Value, Expected)
         ("get", "/metrics", "", Value::Null, Same),
         ("get", "/openapi.json", "", Value::Null, Same),
     ];
-    let held = run_in(zero(), PARTITIONS, "run");
+    let own_run = run_in(zero(), PARTITIONS, "run");
     let filled = |path: &str, query: &str| {
         let names = [("{run}", run), ("{id}", "x"), ("{list}", "wakes"), ("{index}", "runs"), ("{at}", "1:1")];
         let path = names.iter().fold(path.to_owned(), |path, (name, value)| path.replace(name, value));
-        format!("{path}{}", query.replace("RUN", run).replace("HELD", &held))
+        format!("{path}{}", query.replace("RUN", run).replace("HELD", &own_run))
     };
     rows.into_iter().map(|(method, path, query, body, row)| (method, path, filled(path, query), body, row)).collect()
 }
 
 fn check_not_here(asked: &str, (status, problem): &(u16, Value), partition: PartitionId) -> anyhow::Result<()> {
-    let found = (*status, &problem["kind"], &problem["reason"], &problem["partition"]);
+    let answer = (*status, &problem["kind"], &problem["reason"], &problem["partition"]);
     ensure!(
-        found == (503, &json!("unavailable"), &json!("not_here"), &json!(partition)),
+        answer == (503, &json!("unavailable"), &json!("not_here"), &json!(partition)),
         "{asked}: {status} {problem}"
     );
     Ok(())
@@ -275,12 +275,12 @@ async fn a_server_answers_nothing_about_a_run_whose_partition_it_does_not_hold()
     let ends = site.ends().await?;
     for (method, _, url, body, expected) in &table {
         let body = Some(body).filter(|body| !body.is_null());
-        let before = site.first.asked.0.load(Ordering::SeqCst);
+        let before = site.first.requests.0.load(Ordering::SeqCst);
         let answer = site.first.send(method, url, body).await?;
         match expected {
             Expected::NotHere => {
-                check_not_here(&format!("{method} {url}"), &answer, one())?;
-                ensure!(site.first.asked.0.load(Ordering::SeqCst) == before, "{method} {url} asked the log");
+                check_not_here(&format!("{method} {url}"), &answer, other_partition())?;
+                ensure!(site.first.requests.0.load(Ordering::SeqCst) == before, "{method} {url} asked the log");
             }
             Expected::Named => {
                 let (status, answer) = answer;
@@ -308,11 +308,16 @@ async fn a_server_answers_about_the_runs_of_its_partitions_as_a_server_of_all_pa
     }
     // A run whose partition is held cannot be read past a position of another partition, or copied from there.
     let url = format!("/v1/runs/{}?consistency=at-least=1:0", site.runs[0]);
-    check_not_here(&url, &site.first.get(&url).await?, one())?;
+    check_not_here(&url, &site.first.get(&url).await?, other_partition())?;
     let url = format!("/v1/runs/{}/copies", run_in(zero(), PARTITIONS, "target"));
     let ends = site.ends().await?;
-    check_not_here(&url, &site.first.send("post", &url, Some(&json!({ "from": site.runs[1] }))).await?, one())?;
-    let refused = site.first.projector.append_to_partition(one(), vec![entry(&Agent::new("x").turn("x"))]).await;
+    check_not_here(
+        &url,
+        &site.first.send("post", &url, Some(&json!({ "from": site.runs[1] }))).await?,
+        other_partition(),
+    )?;
+    let refused =
+        site.first.projector.append_to_partition(other_partition(), vec![entry(&Agent::new("x").turn("x"))]).await;
     let refused = refused.err().context("an append to a partition that is not held")?;
     let error = (refused.error.kind(), refused.error.reason(), refused.had_no_effect);
     ensure!(error == (ErrorKind::Unavailable, Some(ProblemReason::NotHere), true), "{refused:?}");
@@ -345,7 +350,7 @@ async fn a_cursor_of_a_partition_that_is_not_held_is_refused_and_not_skipped() -
     let site = Site::start().await?;
     let (_, page) = site.all.get("/v1/effects?limit=1").await?;
     let cursor = page["next_cursor"].as_str().context("a cursor")?.to_owned();
-    let partition = if cursor.starts_with("0:") { zero() } else { one() };
+    let partition = if cursor.starts_with("0:") { zero() } else { other_partition() };
     let (holds, lacks) = if partition == zero() { (&site.first, &site.second) } else { (&site.second, &site.first) };
     let url = format!("/v1/effects?limit=1&cursor={cursor}");
     check_not_here(&url, &lacks.get(&url).await?, partition)?;
@@ -359,15 +364,15 @@ async fn a_cursor_of_a_partition_that_is_not_held_is_refused_and_not_skipped() -
 #[tokio::test(flavor = "multi_thread")]
 async fn an_index_that_is_not_held_stays_in_the_folder_and_changes_no_answer() -> anyhow::Result<()> {
     let (log, dir) = (memory_log(), tempfile::tempdir()?);
-    let run = run_in(one(), PARTITIONS, "run");
+    let run = run_in(other_partition(), PARTITIONS, "run");
     // Without an HTTP server, which would keep the indices open.
     let all = Projector::start(Config::new(dir.path(), || 0, served::id), Arc::new(log.clone())).await?;
-    log.append(one(), vec![entry(&Agent::new(&run).turn("hello"))]).await?;
-    all.wait(one(), Consistency::Latest, WAIT).await?;
-    let index = all.store(one())?.dir().to_owned();
+    log.append(other_partition(), vec![entry(&Agent::new(&run).turn("hello"))]).await?;
+    all.wait(other_partition(), Consistency::Latest, WAIT).await?;
+    let index = all.store(other_partition())?.dir().to_owned();
     drop(all);
     let first = Server::start(dir.path(), &log, chosen([zero()])).await?;
-    check_not_here("the run", &first.get(&format!("/v1/runs/{run}")).await?, one())?;
+    check_not_here("the run", &first.get(&format!("/v1/runs/{run}")).await?, other_partition())?;
     let (runs, lacks) = first.list("/v1/runs", "runs").await?;
     ensure!(runs.is_empty() && lacks == json!([1]), "{runs:?} {lacks}");
     ensure!(index.exists(), "the index is kept");
@@ -393,18 +398,18 @@ async fn a_server_of_some_partitions_appends_nothing_and_reads_no_latest_until_i
     for (home, role, status) in [("home", "mirror", 503), ("own", "home", 200)] {
         let (log, dirs) = (memory_log(), [tempfile::tempdir()?, tempfile::tempdir()?]);
         log.append(zero(), vec![genesis(None), genesis(Some(home))]).await?;
-        let mut agent = Agent::new(&run_in(one(), PARTITIONS, "run"));
-        log.append(one(), vec![genesis(None), entry(&agent.turn("hello"))]).await?;
+        let mut agent = Agent::new(&run_in(other_partition(), PARTITIONS, "run"));
+        log.append(other_partition(), vec![genesis(None), entry(&agent.turn("hello"))]).await?;
         let all = Server::start(dirs[0].path(), &log, Holds::All).await?;
         all.projector.caught_up(zero(), WAIT).await?;
         ensure!(all.get("/v1/journal").await?.1["role"] == role, "a server of all partitions knows the home");
-        let second = Server::start(dirs[1].path(), &log, chosen([one()])).await?;
-        second.projector.caught_up(one(), WAIT).await?;
+        let second = Server::start(dirs[1].path(), &log, chosen([other_partition()])).await?;
+        second.projector.caught_up(other_partition(), WAIT).await?;
         let run = format!("/v1/runs/{}", agent.run_id);
         let payload = json!({ "type": "conversation_turn", "message_id": "new", "kind": "user", "content": "x" });
         let turn = json!({ "run_id": agent.run_id, "record_id": "new", "payload": payload });
-        let ends = (log.bounds(zero(), WAIT).await?.end, log.bounds(one(), WAIT).await?.end);
-        let refused = second.projector.append_to_partition(one(), vec![entry(&agent.turn("again"))]).await;
+        let ends = (log.bounds(zero(), WAIT).await?.end, log.bounds(other_partition(), WAIT).await?.end);
+        let refused = second.projector.append_to_partition(other_partition(), vec![entry(&agent.turn("again"))]).await;
         let refused = refused.err().context("an append without a known home")?;
         ensure!((refused.error.kind(), refused.had_no_effect) == (ErrorKind::Overloaded, true), "{refused:?}");
         // The server numbers the record, which needs a read at latest.
@@ -416,19 +421,19 @@ async fn a_server_of_some_partitions_appends_nothing_and_reads_no_latest_until_i
         let eventual = second.get(&format!("{run}?consistency=eventual")).await?;
         ensure!((eventual.0, &eventual.1["records"]) == (200, &json!(1)), "{eventual:?}");
         ensure!(
-            ends == (log.bounds(zero(), WAIT).await?.end, log.bounds(one(), WAIT).await?.end),
-            "nothing is appended"
+            ends == (log.bounds(zero(), WAIT).await?.end, log.bounds(other_partition(), WAIT).await?.end),
+            "a record was appended"
         );
         let (_, doctor) = second.get("/v1/doctor").await?;
         ensure!(doctor["findings"].to_string().contains("it appends nothing"), "{doctor}");
 
         // A read that waits at `latest` continues when the record of the home arrives.
         let (waiting, arrived) =
-            tokio::join!(second.get(&run), async { log.append(one(), vec![genesis(Some(home))]).await });
+            tokio::join!(second.get(&run), async { log.append(other_partition(), vec![genesis(Some(home))]).await });
         let waiting = waiting?;
         arrived?;
         ensure!(waiting.0 == status, "{role}: {waiting:?}");
-        second.projector.caught_up(one(), WAIT).await?;
+        second.projector.caught_up(other_partition(), WAIT).await?;
         let appended = second.send("post", &records, Some(&turn)).await?;
         ensure!(appended.0 == status, "{role}: {appended:?}");
     }

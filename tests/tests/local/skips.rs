@@ -296,7 +296,7 @@ fn a_skip_of_a_displaced_record_displaces_no_record_after_the_earlier_skip() -> 
     ensure!(skip(displaced)?.1["outcome"] == "applied");
     let pending = pending(&server)?;
     ensure!(of_call(&pending, "pay")?["class"] == "reconcile_required", "{pending}");
-    ensure!(of_call(&pending, "never").is_err(), "nobody applied it: {pending}");
+    ensure!(of_call(&pending, "never").is_err(), "it was refused before the skip: {pending}");
     server.terminate()?;
     Ok(())
 }

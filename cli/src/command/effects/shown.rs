@@ -69,15 +69,15 @@ async fn pending(session: &Session, args: &args::Resolve) -> Result<Option<(Pend
             let target = Target::new("/v1/runs").with("prefix", run_id).with_flag("in_doubt", true).with("limit", 1);
             let Runs { runs, .. } = session.read(target, &reading).await?;
             let Some(run) = runs.into_iter().find(|run| run.run_id == *run_id) else { return Err(error) };
-            recover::read_all_pages(session, run_id, false, Some(place(run.position)), &reading).await?
+            recover::read_all_pages(session, run_id, false, Some(place_of(run.position)), &reading).await?
         }
         read => read?,
     };
     let pending = recovery.pending.into_iter().find(|effect| effect.id == args.id);
-    Ok(pending.map(|pending| (pending, place(recovery.position))))
+    Ok(pending.map(|pending| (pending, place_of(recovery.position))))
 }
 
-fn place(Position { partition, offset, log, .. }: Position) -> Place {
+fn place_of(Position { partition, offset, log, .. }: Position) -> Place {
     Place { position: LogPosition { partition, offset }, log }
 }
 
@@ -98,18 +98,18 @@ async fn details(
         .with("limit", PAGE);
     let reading =
         ReadOptions { consistency: Some(Consistency::AtLeast(last)), wait: Deadline { deadline: args.wait.deadline } };
-    let mut found: Option<Effect> = None;
+    let mut listed: Option<Effect> = None;
     let visited = pages::visit_pages(async |cursor| {
         let page: Effects = session.read(target.clone().with_some("cursor", cursor), &reading).await?;
-        found = page.effects.into_iter().find(|effect| {
+        listed = page.effects.into_iter().find(|effect| {
             let listed = &effect.pending;
             effect.run_id == *run_id && listed.kind == pending.kind && listed.id == pending.id
         });
-        Ok(page.next_cursor.filter(|_| found.is_none()))
+        Ok(page.next_cursor.filter(|_| listed.is_none()))
     });
     match visited.await {
         Err(error) if error.kind() == ErrorKind::Forbidden => Ok(None),
-        visited => visited.map(|()| found),
+        visited => visited.map(|()| listed),
     }
 }
 

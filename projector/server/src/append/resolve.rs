@@ -104,7 +104,7 @@ fn revision_at(
     id: RecordId<&str>,
     basis: ContentHash,
 ) -> Result<Option<u64>, Error> {
-    let store = projector.store(projector.partition_of(run_id));
+    let store = projector.store(projector.partition_of(run_id))?;
     match store::effects::pending_one(run_id, id, |key| store.get(key))? {
         Some(row) if row.newest != basis => {
             let message = format!("effect {id} of run {run_id} has changed; read it and decide again");

@@ -220,7 +220,7 @@ fn runs_in_doubt(app: &App) -> Result<u64, Error> {
     let Some(home) = app.projector.home().takeover() else { return Ok(0) };
     let in_doubt = Filter { in_doubt_since: Some(home), ..Filter::default() };
     let (limit, now, mut count) = (usize::try_from(COUNT_MAX).unwrap_or(usize::MAX), app.projector.log_now(), 0);
-    for partition in app.projector.held() {
+    for partition in app.projector.held_partitions() {
         let store = app.projector.store(partition)?;
         let runs = query::runs::list(&store.view(), app.topic_partition(partition), &in_doubt, None, limit, now)?;
         count += runs.len() as u64;

@@ -74,7 +74,7 @@ pub(crate) fn run_of_key(key: &[u8], at: RecordContext<'_>, partitions: u32) -> 
 /// What a skip takes back from the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TakesBack {
-    /// Only what the record says about its effects, until a later record is refused for that.
+    /// Its traces. A later record that is refused because of them can shift numbers.
     Words,
     /// Also a number, or an applied record.
     Number,
@@ -172,8 +172,8 @@ fn is_for_a_trace(reason: Reason) -> bool {
     matches!(reason, Reason::Transition | Reason::StaleDecision | Reason::NotStartedHere | Reason::Unresolved)
 }
 
-/// The head after a refused record. If the record may have been applied before the skip, what it was about had another state there,
-/// so later records had other verdicts and numbers: the skip displaces them as if it had taken a number back.
+/// The head after a refused record. If a trace may be the reason, the record may have been applied before the skip. Later records then had
+/// other verdicts and numbers: the skip displaces them as if it had taken a number back.
 pub(super) fn after_refusal(head: Head, at: RecordContext<'_>, reason: Reason) -> Head {
     let until = head.displaced_until.filter(|until| is_for_a_trace(reason) && at.offset < *until);
     Head { renumbered_until: head.renumbered_until.max(until), ..head }

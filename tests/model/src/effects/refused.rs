@@ -104,8 +104,8 @@ fn evidence(rules: &Rules, effect: &mut Effect, (reason, after_skip): (Reason, b
     let same_id = |other: &Evidence| text(&other.result, "/record_id") == text(&result.result, "/record_id");
     let id_known = effect.evidence.iter().any(|other| other.first && same_id(other));
     let same = effect.evidence.iter().position(|other| same_id(other) && other.content == result.content);
-    let known = same.is_some() && (id_known || uncounted);
-    if known || (id_known && !rules.fires(Rule::EvidenceOfSameId, true)) || !rules.fires(rule, true) {
+    let is_known = same.is_some() && (id_known || uncounted);
+    if is_known || (id_known && !rules.fires(Rule::EvidenceOfSameId, true)) || !rules.fires(rule, true) {
         return false;
     }
     if let Some(same) = same {

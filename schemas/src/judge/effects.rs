@@ -6,21 +6,24 @@ use super::{
     status::{CallStatus, Reason},
     view::{Head, View},
 };
-use crate::{codec::Envelope, record::RecordKind};
+use crate::{codec::Envelope, id::RecordId, record::RecordKind};
 
 /// Judges a record that answers a request. The request must exist and be pending. A repeated equal completion is a no-op.
 pub(super) fn answer<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Result<bool, Reason>, V::Error> {
     let Some(request) = &record.facts.answers else { return Ok(Err(Reason::Transition)) };
     let Some(call) = view.call(request.borrow())? else {
         return if record.kind == RecordKind::EffectResolution {
-            resolves(record, request.as_str(), view)
+            resolves(record, request.borrow(), view)
         } else {
             Ok(Err(Reason::Transition))
         };
     };
     let result = record.facts.payload_type.known().is_some_and(|known| known.is_call_result());
+    let is_pending = call.status == CallStatus::Pending;
+    if is_pending && adopts_nothing(record, request.borrow(), call.has_counted_evidence, view)? {
+        return Ok(Err(Reason::Transition));
+    }
     Ok(match call.status {
-        CallStatus::Pending if adopts_by_id(record) && !call.has_counted_evidence => Err(Reason::Transition),
         CallStatus::Pending => Ok(false),
         CallStatus::Completed | CallStatus::Failed if result && call.outcome_hash == Some(record.payload_hash()) => {
             Ok(true)
@@ -29,9 +32,21 @@ pub(super) fn answer<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Res
     })
 }
 
-/// Whether a record is a decision that adopts evidence and names no basis. With a basis [`check_decision_basis`] reads all evidence.
-fn adopts_by_id(record: &Envelope<'_>) -> bool {
-    record.facts.status.as_deref() == Some("adopt") && record.facts.basis.is_none()
+/// Whether a record is a decision that adopts evidence which the pending effect does not have. A decision without a basis reads only
+/// counted evidence.
+fn adopts_nothing<V: View>(
+    record: &Envelope<'_>,
+    id: RecordId<&str>,
+    has_counted_evidence: bool,
+    view: &mut V,
+) -> Result<bool, V::Error> {
+    if record.facts.status.as_deref() != Some("adopt") {
+        return Ok(false);
+    }
+    if record.facts.basis.is_none() {
+        return Ok(!has_counted_evidence);
+    }
+    Ok(view.pending_effect(id)?.is_none_or(|effect| effect.adoptable.is_none()))
 }
 
 /// Refuses an attempt that is not permitted. The call must be safe to run again, as the attempt's author saw it, and
@@ -94,15 +109,19 @@ pub(super) fn check_decision_basis<V: View>(
         Some("not_done") => happened,
         _ => false,
     };
-    let named = !names_evidence || (adoptable.is_some() && facts.evidence == adoptable);
+    let named = !names_evidence || facts.evidence == adoptable;
     Ok(if named { Ok(()) } else { Err(Reason::Transition) })
 }
 
 /// Judges a decision on an effect other than a Runlog tool call: on the effect of the first family that has the id.
-fn resolves<V: View>(record: &Envelope<'_>, id: &str, view: &mut V) -> Result<Result<bool, Reason>, V::Error> {
+fn resolves<V: View>(
+    record: &Envelope<'_>,
+    id: RecordId<&str>,
+    view: &mut V,
+) -> Result<Result<bool, Reason>, V::Error> {
     for family in Family::EFFECTS {
-        if let Some(state) = view.state(family, id)? {
-            let legal = !state.ended && (!adopts_by_id(record) || state.has_counted_evidence);
+        if let Some(state) = view.state(family, id.as_str())? {
+            let legal = !state.ended && !adopts_nothing(record, id, state.has_counted_evidence, view)?;
             return Ok(if legal { Ok(false) } else { Err(Reason::Transition) });
         }
     }

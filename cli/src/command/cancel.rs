@@ -13,7 +13,7 @@ use crate::{
     session::{APPEND_WAIT, Session},
     text::Cell,
 };
-use runlog_schemas::answer::{Claim, ErrorKind, Outcome, Run, RunStatus};
+use runlog_schemas::answer::{Claim, ErrorKind, Feature, Outcome, Run, RunStatus};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::time::Duration;
@@ -41,10 +41,11 @@ pub(super) async fn run(session: &Session, args: args::Cancel) -> Result<Answer,
         "writer_id": crate::ambient::random_id(),
         "claimed_by": format!("{who}, to cancel"),
     });
+    session.needs(&[Feature::ClaimIds], wait).await?;
     let claimed = post(session, &Target::run(run_id).path("/claims"), &claim.to_string(), wait).await;
     let half_done = |what: String, error: Error| Error::new(error.kind(), what).with_details_of(&error).because(error);
-    let claim: Claim = claimed.map_err(|error| {
-        if !may_be_appended(error.kind()) && error.kind() != ErrorKind::PartitionStopped {
+    let claim: Claim = claimed.map_err(|(error, may_have_landed)| {
+        if !may_have_landed && error.kind() != ErrorKind::PartitionStopped {
             return error;
         }
         let what = format!(
@@ -62,7 +63,7 @@ pub(super) async fn run(session: &Session, args: args::Cancel) -> Result<Answer,
     });
     let target = Target::run(run_id).path("/records");
     let posted = post(session, &target, &format!("[{record}]"), wait).await;
-    let outcome: Vec<Outcome> = posted.map_err(|error| {
+    let outcome: Vec<Outcome> = posted.map_err(|(error, _)| {
         let what = format!(
             "run {run_id} was claimed (its writers are fenced off) but may not be cancelled; run the command again"
         );
@@ -78,10 +79,17 @@ pub(super) async fn run(session: &Session, args: args::Cancel) -> Result<Answer,
     Ok(Answer::from_outcome(&outcome))
 }
 
-/// Sends a request, and once more after an answer that leaves its outcome unknown.
-async fn post<T: DeserializeOwned>(session: &Session, target: &Target, body: &str, wait: Duration) -> Result<T, Error> {
-    match session.client.post(target.clone(), body.to_owned(), wait).await {
-        Err(error) if may_be_appended(error.kind()) => session.client.post(target.clone(), body.to_owned(), wait).await,
-        answered => answered,
+/// Sends a request, and once more after an answer that leaves its outcome unknown. Returns with an error whether a copy may have landed:
+/// the second copy can be refused although the first one did.
+async fn post<T: DeserializeOwned>(
+    session: &Session,
+    target: &Target,
+    body: &str,
+    wait: Duration,
+) -> Result<T, (Error, bool)> {
+    let send = || session.client.post(target.clone(), body.to_owned(), wait);
+    match send().await {
+        Err(error) if may_be_appended(error.kind()) => send().await.map_err(|error| (error, true)),
+        answered => answered.map_err(|error| (error, false)),
     }
 }

@@ -237,6 +237,11 @@ impl HomeState {
         self.partial.store(true, Ordering::Relaxed);
     }
 
+    /// Whether the server holds only some partitions of the journal.
+    pub(crate) fn lacks_partitions(&self) -> bool {
+        self.partial.load(Ordering::Relaxed)
+    }
+
     /// Whether the log can be a mirror although the server knows no home: records that were in the log at the start are not applied
     /// yet, and may name a home of `partition`; or the home may be in a partition that the server does not hold.
     pub fn can_be_mirror(&self, partition: PartitionId) -> bool {

@@ -103,9 +103,15 @@ pub async fn open(log: &Arc<dyn Log>, config: &Config) -> Result<Opened, Error> 
     Ok(opened)
 }
 
-/// Appends the journal's genesis to the partitions without a record, with the journal's home. Does nothing on a mirror.
+/// Appends the journal's genesis to the partitions without a record, with the journal's home. Does nothing on a mirror, or while a server
+/// of some partitions knows no home: another partition may have it.
 pub async fn complete(log: &Arc<dyn Log>, opened: &Opened, home: &HomeState, config: &Config) -> Result<(), Error> {
-    if !opened.has_genesis || !matches!(home.role(), Role::Unknown | Role::Home) {
+    let appends = match home.role() {
+        Role::Home => true,
+        Role::Unknown => !home.lacks_partitions(),
+        _ => false,
+    };
+    if !opened.has_genesis || !appends {
         return Ok(());
     }
     for partition in PartitionId::all(opened.journal.partitions).skip(1) {

@@ -45,6 +45,12 @@ impl ContentHash {
         Self(Sha256::of(format!("skipped {self}").as_bytes()))
     }
 
+    /// Computes the basis of an effect after known evidence counts again. `before` is the basis before it: no basis may come back.
+    #[must_use]
+    pub fn again(self, before: Self) -> Self {
+        Self(Sha256::of(format!("again {before} {self}").as_bytes()))
+    }
+
     /// Computes the payload hash of a batch from the content hashes of its records.
     pub(crate) fn of_batch(records: impl Iterator<Item = Self>) -> Sha256 {
         let hashes: Vec<Self> = records.collect();

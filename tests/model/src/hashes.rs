@@ -43,6 +43,11 @@ pub(crate) fn skipped(content: &str) -> String {
     hex(&Sha256::digest(format!("skipped {content}")))
 }
 
+/// The basis of an effect after evidence with this content hash, which is known, counts again.
+pub(crate) fn again(before: &str, content: &str) -> String {
+    hex(&Sha256::digest(format!("again {before} {content}")))
+}
+
 /// The SHA-256 of a secret, both hexadecimal; `None` without a secret.
 pub(crate) fn commitment(secret: &str) -> Option<String> {
     let secret = unhex(secret).filter(|secret| !secret.is_empty())?;

@@ -108,7 +108,10 @@ async fn details(
         Ok(page.next_cursor.filter(|_| listed.is_none()))
     });
     match visited.await {
-        Err(error) if error.kind() == ErrorKind::Forbidden => Ok(None),
+        // A partition of other runs can be rebuilding.
+        Err(error) if matches!(error.kind(), ErrorKind::Forbidden | ErrorKind::Stale | ErrorKind::Unavailable) => {
+            Ok(None)
+        }
         visited => visited.map(|()| listed),
     }
 }

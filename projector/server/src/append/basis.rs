@@ -213,14 +213,13 @@ impl Check<'_> {
     }
 
     /// Checks a decision without a basis for changes that the judge cannot see. The judge itself refuses a revision
-    /// that is too small. A `not_done` that names the evidence that answers show as adoptable then names the evidence that the judge
-    /// reads.
+    /// that is too small.
     fn check_decision(
         &self,
         row: &EffectRow,
         run_id: RunId<&str>,
         effect: RecordId<&str>,
-        facts: &mut Facts,
+        facts: &Facts,
     ) -> Result<(), Error> {
         let seen = self.origin.basis;
         if seen.is_some_and(|seen| seen != row.newest) {
@@ -243,7 +242,7 @@ impl Check<'_> {
             );
             return Err(Error::new(ErrorKind::Conflict, message));
         }
-        let other = |evidence: &EvidenceRow, why| {
+        let other = |evidence: &EvidenceRow, why: &str| {
             let id = &evidence.record_id;
             let message = format!(
                 "effect {effect} of run {run_id} has other evidence {id}, and a decision {why}; nothing was appended"
@@ -255,16 +254,20 @@ impl Check<'_> {
         let Some(hidden) = all.filter(is_hidden).filter(|_| !self.writes_basis) else { return Ok(()) };
         match facts.status.as_deref() {
             Some("adopt") => {
-                other(hidden, "without a basis would adopt another result: decide `done` with the result that you saw")
+                other(hidden, "cannot adopt it at schema version 2: decide `done` with the result that you saw")
             }
-            Some("not_done") if happened(&hidden.status) && facts.evidence.as_ref() != Some(&hidden.record_id) => {
-                other(hidden, "must name it, since it says that the effect happened")
-            }
-            Some("not_done") => {
-                if let Some(counted) = by_id.filter(|counted| happened(&counted.status)) {
-                    facts.evidence = Some(counted.record_id.clone());
+            Some("not_done") if happened(&hidden.status) => {
+                // The judge compares the name with the evidence that it reads.
+                let read = by_id.filter(|read| happened(&read.status)).unwrap_or(hidden);
+                let is_seen = seen.is_some() || read.record_id == hidden.record_id;
+                if is_seen && facts.evidence.as_ref() == Some(&read.record_id) {
+                    return Ok(());
                 }
-                Ok(())
+                let id = &read.record_id;
+                other(
+                    hidden,
+                    &format!("must have the effect's `basis` and name {id}, which also says that the effect happened"),
+                )
             }
             _ => Ok(()),
         }

@@ -330,10 +330,10 @@ fn add_evidence<R: Rows>(
     if is_displaced {
         let head = changes.get::<RunRow>(&runs::key(record.run_id))?.unwrap_or_default().head;
         if added.is_none() {
-            row = row.counting(record.content_hash().skipped());
-            row.is_newest_void = true;
+            let newest = record.content_hash().again(row.newest);
+            row = row.counting(newest);
         }
-        (row.void_until, row.cleared) = (head.displaced_until, false);
+        (row.is_newest_void, row.void_until, row.cleared) = (true, head.displaced_until, false);
     } else if added.is_none() {
         return Ok(());
     }

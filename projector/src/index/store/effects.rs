@@ -234,8 +234,8 @@ impl EffectRow {
     /// Stores a refused result and returns the evicted rows. Returns `None` if the same result (record id and content
     /// hash) is already stored.
     ///
-    /// The first result of each record id is stored and counted separately, because decisions without a basis are judged by
-    /// it, unless `row.is_first_of_id` is false: they do not count it.
+    /// Decisions without a basis are judged by the first result of each record id, so these are stored and counted separately. They do
+    /// not count a row whose `is_first_of_id` is false.
     pub fn add_evidence(&mut self, mut row: EvidenceRow) -> Option<Vec<EvidenceRow>> {
         let same_id = |other: &EvidenceRow| other.record_id == row.record_id;
         let same = self.evidence.iter().position(|other| same_id(other) && other.content_hash == row.content_hash);
@@ -243,10 +243,11 @@ impl EffectRow {
         if same.is_some() && !row.is_first_of_id {
             return None;
         }
-        // The same result is already stored, but not as the first of its id, which was evicted. It becomes the first.
+        let newest = same.map_or(row.content_hash, |_| row.content_hash.again(self.newest));
+        // The same result is already stored, but was not counted, or the first of its id was evicted. It becomes the first.
         let mut gone: Vec<_> = same.map(|at| self.evidence.remove(at)).into_iter().collect();
         self.revision += u64::from(row.is_first_of_id);
-        (self.newest, self.is_newest_counted, self.is_newest_void) = (row.content_hash, row.is_first_of_id, false);
+        (self.newest, self.is_newest_counted, self.is_newest_void) = (newest, row.is_first_of_id, false);
         // A `not_done` decision asserted that the old process was dead. Its result shows that it was alive.
         self.cleared = false;
         let first = row.is_first_of_id;

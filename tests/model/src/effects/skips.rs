@@ -154,11 +154,11 @@ fn leave_trace_of_end(
     let Some(effect) = effects.iter_mut().find(of_result) else { return };
     if !is_new {
         if rules.fires(Rule::SkipPermitsNothing, true) {
-            effect.newest = hashes::skipped(&content);
-            effect.void_newest = true;
+            effect.newest = hashes::again(&effect.newest, &content);
         }
         effect.revision += u64::from(rules.fires(Rule::SkippedCounts, true));
     }
+    effect.void_newest |= rules.fires(Rule::SkipPermitsNothing, true);
     effect.void_until = reached.until;
     effect.not_done = effect.not_done && !rules.fires(Rule::SkipRevokes, effect.not_done);
 }

@@ -1,6 +1,6 @@
 //! Claims about one schema version, or about the newest version that a server may write.
 
-use super::{NONE, Writer, decide, not_done, pending, start};
+use super::{NONE, Writer, both, decide, not_done, outcome_text, pending, start};
 use anyhow::ensure;
 use runlog_tests::server::{Launch, Server};
 use serde_json::{Value, json};
@@ -129,4 +129,25 @@ fn a_server_writes_no_later_version_under_a_known_id_either() -> anyhow::Result<
     says!(writer.intent("look", &NONE, &NONE), "applied");
     says!(writer.intent("look", &NONE, &json!({ "repeatable": true })), "invalid");
     Ok(())
+}
+
+#[test]
+fn a_basis_does_not_return_when_known_evidence_counts_again() -> anyhow::Result<()> {
+    both(|server, first| {
+        says!(first.intent("pay", &NONE, &NONE), "applied");
+        let result =
+            json!({ "type": "tool_call_completed", "request_record_id": "pay", "result": { "booking": "B-1" } });
+        let mut early = first.record("x", &result, &NONE);
+        early["writer_seq"] = json!(99);
+        says!(outcome_text(first.post(&early)?), "refused gap");
+        let seen = pending(server, "pay")?;
+        let at_seen = json!({ "basis": seen["basis"], "evidence": "x" });
+        says!(decide(server, "pay", "not_done", &at_seen), "applied");
+        says!(Writer::claim(server)?.attempt("again", "pay", 2, &NONE), "applied");
+        // The same result is fenced now, so decisions without a basis count it.
+        says!(outcome_text(first.post(&early)?), "refused fenced");
+        says!(decide(server, "pay", "not_done", &at_seen), "conflict");
+        ensure!(pending(server, "pay")?["class"] == "reconcile_required");
+        Ok(())
+    })
 }

@@ -86,3 +86,41 @@ fn a_request_beside_a_checkpoint_whose_base_is_no_longer_applied_leaves_a_trace(
     server.terminate()?;
     Ok(())
 }
+
+#[test]
+fn a_request_that_a_claim_with_the_id_of_the_skipped_record_fences_leaves_a_trace() -> anyhow::Result<()> {
+    let server = Launch::temporary()?.partitions(1).start()?;
+    let writer = Writer::claim(&server)?;
+    let victim = writer.applied(&server, "x", &turn("hi"))?;
+    let claim = json!({ "run_id": RUN, "record_id": "x", "writer_id": "other", "writer_epoch": 2,
+        "payload": { "type": "run_claim", "writer_id": "other", "epoch": 2, "claimed_by": "other" } });
+    let (_, refused) = server.post("/v1/runs/r/records", &claim)?;
+    ensure!(refused["reason"] == "conflict", "{refused}");
+    let charge = writer.applied(&server, "charge", &request("charge"))?;
+    skip(&server, victim)?;
+    keeps_its_trace(&server, charge, "fenced")?;
+    server.terminate()?;
+    Ok(())
+}
+
+#[test]
+fn a_result_that_a_skip_displaces_leaves_its_call_to_no_earlier_decision() -> anyhow::Result<()> {
+    let server = Launch::temporary()?.partitions(1).start()?;
+    let writer = Writer::claim(&server)?;
+    writer.applied(&server, "pay", &request("pay"))?;
+    let victim = writer.applied(&server, "say", &turn("hi"))?;
+    let failed = json!({ "type": "tool_call_failed", "request_record_id": "pay", "error_kind": "timeout", "error_message": "late" });
+    writer.applied(&server, "failed", &failed)?;
+    let decision = json!({ "run_id": RUN, "record_id": "d", "writer_id": writer.id, "writer_epoch": writer.epoch,
+        "facts": { "epoch": writer.epoch }, "payload": { "type": "effect_resolution", "request_record_id": "pay",
+        "decision": "not_done", "who": "agent", "why": "not started" } });
+    let (_, refused) = server.post("/v1/runs/r/records", &decision)?;
+    ensure!(refused["reason"] == "transition", "{refused}");
+    skip(&server, victim)?;
+    let decided = outcome(&server, refused["position"]["offset"].as_u64().context("an offset")?)?;
+    ensure!(decided["reason"] == "stale_decision", "{decided}");
+    let now = of_call(&pending(&server)?, "pay")?;
+    ensure!(now["class"] == "reconcile_required", "{now}");
+    server.terminate()?;
+    Ok(())
+}

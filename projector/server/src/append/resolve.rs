@@ -48,8 +48,8 @@ pub(crate) async fn resolve(
     let projector = &appender.projector;
     let partition = ready_to_resolve(projector, run_id, &resolution, deadline).await?;
     let id = resolution.request_record_id.clone();
-    let store = projector.store(partition)?;
-    let status = || query::effects::status(&*store, run_id, id.borrow());
+    // A rebuild replaces the store.
+    let status = || query::effects::status(&*projector.store(partition)?, run_id, id.borrow());
     let Some(before) = status()? else {
         return Err(no_effect(run_id, id.borrow()));
     };
@@ -86,10 +86,7 @@ pub(crate) async fn resolve(
             // The effect may have changed: the record that made the judge refuse the decision is now applied.
             return Err(not_pending(status()?.unwrap_or(before)));
         }
-        let revision = revision.unwrap_or_default();
-        let message =
-            format!("effect {id} of run {run_id} changed after revision {revision}; read it and decide again");
-        return Err(Error::new(ErrorKind::Conflict, message).about_record(id.borrow()));
+        return Err(changed(run_id, id.borrow()));
     }
     Ok(outcome)
 }
@@ -106,10 +103,7 @@ fn revision_at(
 ) -> Result<Option<u64>, Error> {
     let store = projector.store(projector.partition_of(run_id))?;
     match store::effects::pending_one(run_id, id, |key| store.get(key))? {
-        Some(row) if row.newest != basis => {
-            let message = format!("effect {id} of run {run_id} has changed; read it and decide again");
-            Err(Error::new(ErrorKind::Conflict, message).about_record(id))
-        }
+        Some(row) if row.newest != basis => Err(changed(run_id, id)),
         row => Ok(row.map(|row| row.revision)),
     }
 }
@@ -142,4 +136,9 @@ async fn ready_to_resolve(
 }
 fn no_effect(run_id: RunId<&str>, id: RecordId<&str>) -> Error {
     Error::new(ErrorKind::NotFound, format!("run {run_id} has no effect {id}")).about_record(id)
+}
+
+fn changed(run_id: RunId<&str>, id: RecordId<&str>) -> Error {
+    let message = format!("effect {id} of run {run_id} has changed since it was read; read it and decide again");
+    Error::new(ErrorKind::Conflict, message).about_record(id)
 }

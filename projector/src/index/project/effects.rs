@@ -267,7 +267,7 @@ pub(super) fn project_refusal<R: Rows>(
     if !reason.keeps_results() {
         return Ok(());
     }
-    let is_counted = reason.is_counted_evidence() || skips::counts_results(record.run_id, changes)?;
+    let is_counted = skips::counts_result(record.run_id, reason, changes)?;
     // In the records' order: a displaced batch may start a call and contain its result.
     each_record(record, at, |record, at| {
         if result_of(record).is_some() {
@@ -315,8 +315,17 @@ fn project_refused_result<R: Rows>(
     change_call(record.run_id, kind, id.borrow(), |call| call.is_contradicted = true, changes)
 }
 
-/// Keeps a refused result as evidence of the pending effect `row`. A displaced one, known or not, also leaves the trace of an end: until the
-/// skip nothing decides about the effect or permits it.
+/// The trace that a displaced end leaves at its effect: until the skip nothing decides about the effect or permits it.
+fn with_trace_of_end<R: Rows>(
+    row: EffectRow,
+    run_id: RunId<&str>,
+    changes: &Changes<'_, R>,
+) -> Result<EffectRow, store::Error> {
+    let head = changes.get::<RunRow>(&runs::key(run_id))?.unwrap_or_default().head;
+    Ok(EffectRow { is_newest_void: true, void_until: head.displaced_until, cleared: false, ..row })
+}
+
+/// Keeps a refused result as evidence of the pending effect `row`. A displaced one, known or not, also leaves the trace of an end.
 fn add_evidence<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
@@ -327,15 +336,15 @@ fn add_evidence<R: Rows>(
 ) -> Result<(), store::Error> {
     let before = row.undecided();
     let added = row.add_evidence(result);
+    if added.is_none() && !is_displaced {
+        return Ok(());
+    }
     if is_displaced {
-        let head = changes.get::<RunRow>(&runs::key(record.run_id))?.unwrap_or_default().head;
         if added.is_none() {
             let newest = record.content_hash().again(row.newest);
             row = row.counting(newest);
         }
-        (row.is_newest_void, row.void_until, row.cleared) = (true, head.displaced_until, false);
-    } else if added.is_none() {
-        return Ok(());
+        row = with_trace_of_end(row, record.run_id, changes)?;
     }
     if added.is_some() {
         super::contents::project(record, at, changes);

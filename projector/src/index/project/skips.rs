@@ -75,7 +75,7 @@ pub(crate) fn run_of_key(key: &[u8], at: RecordContext<'_>, partitions: u32) -> 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TakesBack {
     /// Its traces. A later record that is refused because of them can shift numbers.
-    Words,
+    Traces,
     /// Also a number, or an applied record.
     Number,
     /// Also the run.
@@ -131,8 +131,8 @@ fn without_skip<R: Rows>(
     };
     let takes_back = match effect {
         // If an earlier skip displaced it, later records were judged without it from that skip on.
-        super::Effect::Refused(reason) if !reason.consumes_numbers() => TakesBack::Words,
-        super::Effect::Repeat { numbered: false, .. } => TakesBack::Words,
+        super::Effect::Refused(reason) if !reason.consumes_numbers() => TakesBack::Traces,
+        super::Effect::Repeat { numbered: false, .. } => TakesBack::Traces,
         _ if traces == Traces::All && is_claim => TakesBack::Claim,
         _ => TakesBack::Number,
     };
@@ -179,9 +179,16 @@ pub(super) fn after_refusal(head: Head, at: RecordContext<'_>, reason: Reason) -
     Head { renumbered_until: head.renumbered_until.max(until), ..head }
 }
 
-/// Whether decisions without a basis count each refused result of the run as evidence: in a run with a skip, the numbers of a process
-/// can be wrong until it ends.
-pub(super) fn counts_results<R: Rows>(run_id: RunId<&str>, changes: &Changes<'_, R>) -> Result<bool, store::Error> {
+/// Whether decisions without a basis count a result that is refused for this reason as evidence. In a run with a skip they count each
+/// one: the numbers of a process can be wrong until it ends.
+pub(super) fn counts_result<R: Rows>(
+    run_id: RunId<&str>,
+    reason: Reason,
+    changes: &Changes<'_, R>,
+) -> Result<bool, store::Error> {
+    if reason.is_counted_evidence() {
+        return Ok(true);
+    }
     let head = changes.get::<RunRow>(&runs::key(run_id))?.unwrap_or_default().head;
     Ok(head.displaced_until.is_some())
 }
@@ -344,15 +351,15 @@ mod tests {
         let (rows, run) = (Memory::default(), RunId::new("r").expect("an id"));
         let mut changes = Changes::new(&rows);
         let skip = |by: u32| (Offset::ZERO, Offset::from(by));
-        project_skip(run, skip(3), TakesBack::Words, &mut changes).expect("rows in memory");
+        project_skip(run, skip(3), TakesBack::Traces, &mut changes).expect("rows in memory");
         let panicked = apart(&changes, |apart| -> Result<(), store::Error> {
-            project_skip(run, skip(7), TakesBack::Words, apart)?;
+            project_skip(run, skip(7), TakesBack::Traces, apart)?;
             panic!("a record that cannot be projected")
         });
         assert!(panicked.expect("rows in memory").is_none());
         let until = |changes: &Changes<'_, Memory>| changes.get::<RunRow>(&runs::key(run)).expect("it decodes");
         assert_eq!(until(&changes).and_then(|row| row.head.displaced_until), Some(Offset::from(3)));
-        let (_, changed) = apart(&changes, |apart| project_skip(run, skip(7), TakesBack::Words, apart))
+        let (_, changed) = apart(&changes, |apart| project_skip(run, skip(7), TakesBack::Traces, apart))
             .expect("rows in memory")
             .expect("no panic");
         assert_eq!(changed.len(), 1);

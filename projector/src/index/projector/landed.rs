@@ -9,7 +9,9 @@ use runlog_schemas::{
 use std::time::Duration;
 
 impl Projector {
-    /// Returns the outcome of the record at an applied place.
+    /// Returns the outcome of the run's record at an applied place.
+    ///
+    /// Errors: `NotFound` if an operator skipped the record before it was judged.
     pub fn outcome(
         &self,
         run_id: RunId<&str>,
@@ -23,7 +25,8 @@ impl Projector {
             Error::new(
                 ErrorKind::NotFound,
                 format!(
-                    "no record {} of run {run_id} is at partition {partition}, offset {}",
+                    "record {} of run {run_id} was appended at partition {partition}, offset {}, and an operator skipped it: it is \
+                     not applied; read the run before you go on",
                     OrEmpty::from(record_id),
                     place.0
                 ),

@@ -133,6 +133,16 @@ impl Ledger {
         displaced
     }
 
+    /// Whether an append was answered with `not_found` because an operator had skipped its record.
+    pub(crate) fn was_skipped(&self, answer: &Value) -> bool {
+        let skipped = (answer["partition"].as_u64(), answer["offset"].as_u64());
+        let skips = |(at, landed): (&(PartitionId, Offset), &super::Landed)| match &landed.record.payload {
+            Payload::Skip(skip) => skipped == (Some(at.0.get().into()), Some(skip.offset.get())),
+            _ => false,
+        };
+        answer["kind"] == "not_found" && self.records.iter().any(skips)
+    }
+
     /// Whether a claim was applied that a skip took away.
     pub(super) fn had_claim(&self, run: u32, writer: &str, epoch: u64) -> bool {
         let claims = self.displaced.claims.get(&run).map(Vec::as_slice).unwrap_or_default();

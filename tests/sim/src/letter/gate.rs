@@ -208,12 +208,7 @@ impl Letter {
         ]);
         self.stage.count("batch of a message and a result");
         let (status, answer) = self.try_append_batch(me, &format!("{message_id}-batch"), records).await?;
-        if status != 200 && !self.is_excused() {
-            self.stage
-                .ledger()
-                .fail(format!("the batch of {record_id} of client {} is refused: {answer}", self.life.id));
-        }
-        Ok(())
+        if status == 200 { Ok(()) } else { Err(self.refused(&format!("the batch of {record_id}"), &answer)) }
     }
 }
 

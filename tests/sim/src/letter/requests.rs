@@ -66,14 +66,17 @@ impl Letter {
         query: &str,
     ) -> Result<Value, Gone> {
         let (status, answer) = self.try_append(me, record_id, payload, members, query).await?;
-        if status != 200 && self.is_excused() {
-            return Err(Gone);
+        if status == 200 { Ok(answer) } else { Err(self.refused(&format!("record {record_id}"), &answer)) }
+    }
+
+    /// An append has no outcome: the process leaves. That is a failure unless an operator skipped the record, or a skip
+    /// displaced records of the process.
+    pub(super) fn refused(&self, record: &str, answer: &Value) -> Gone {
+        let is_skipped = self.stage.ledger().was_skipped(answer);
+        if !is_skipped && !self.is_excused() {
+            self.stage.ledger().fail(format!("{record} of client {} is refused: {answer}", self.life.id));
         }
-        if status != 200 {
-            self.stage.ledger().fail(format!("record {record_id} of client {} is refused: {answer}", self.life.id));
-            return Err(Gone);
-        }
-        Ok(answer)
+        Gone
     }
 
     /// The same. An error that says that nothing was appended is an answer.

@@ -23,8 +23,9 @@ pub(crate) const RULES: &[Rule] = &[
             }
             Ok(())
         }),
-    rule("key_without_text", SECTION, "an empty key does not make a call retry_safe").test(|scenario, _| {
-        class_with_key(scenario, request("book", &json!({"seat": 1})), ("idempotency_key", ""), "reconcile_required")
+    rule("key_without_text", SECTION, "a tool call with an empty key is refused").test(|scenario, mut run| {
+        let record = run.record(request("book", &json!({"seat": 1}))).with("idempotency_key", "");
+        scenario.body(&run, record.0.to_string())?.expect_problem(400, "invalid")
     }),
     rule("dedupe_key_of_call", SECTION, "a dedupe key does not make a tool call retry_safe").test(|scenario, _| {
         class_with_key(scenario, request("book", &json!({"seat": 1})), ("dedupe_key", "key-1"), "reconcile_required")

@@ -20,8 +20,8 @@ impl Draft {
     /// Like [`Self::parse`], for a new record.
     ///
     /// Errors: also an object with two members of one name, because readers differ in which member they use; a number without a
-    /// successor; a tool name over 1024 bytes; a blank author or reason; a result on a decision other than `done`. The same
-    /// errors apply to the records of a batch.
+    /// successor; a tool name over 1024 bytes; a tool call with an empty idempotency key; a blank author or reason; a result on
+    /// a decision other than `done`. The same errors apply to the records of a batch.
     pub fn parse_new(text: &str) -> Result<Self, Invalid> {
         if let Some(pointer) = canonical::repeated_member(text) {
             return Err(invalid("two members of one object have this name", &pointer));
@@ -39,10 +39,15 @@ fn check(record: &JournalRecord, at: &str) -> Result<(), Invalid> {
         return refused("the largest possible number, which no number can follow", member);
     }
     let facts = &record.body.facts;
-    let tool_name = facts.tool_name.as_ref().filter(|_| facts.payload_type == PayloadType::ToolCallRequested);
+    let is_call = facts.payload_type == PayloadType::ToolCallRequested;
+    let tool_name = facts.tool_name.as_ref().filter(|_| is_call);
     if let Some(bytes) = tool_name.map(String::len).filter(|bytes| *bytes > TOOL_NAME_BYTES_MAX) {
         let what = format!("a tool name has at most {TOOL_NAME_BYTES_MAX} bytes; shorten it from {bytes}");
         return refused(&what, "/payload/tool_name");
+    }
+    // Its agent believes that the receiver recognises a repeat by the key.
+    if is_call && record.body.idempotency_key.as_deref() == Some("") {
+        return refused("empty; pass a key that only this call has, or leave it out", "/idempotency_key");
     }
     if let Some((name, _)) = attribution(&record.payload).into_iter().flatten().find(|(_, text)| text.trim().is_empty())
     {

@@ -37,8 +37,8 @@
 //! * A run whose two to five processes have no handle (`letter`): they follow docs/protocol.md, share no code with
 //!   the product, and their record ids follow from the steps of the agent. Some look each call up first, some send
 //!   the intent and let the answer say whose it is; some read back in the same request, some in a second one. They
-//!   run a pending call again as the recovery of their opening says, decide that their own effects were not started,
-//!   and some of their keys are empty. Some send an attempt with a wrong number first. A proxy delivers some claims and appends twice.
+//!   run a pending call again as the recovery of their opening says, and decide that their own effects were not
+//!   started. Some send an attempt with a wrong number first. A proxy delivers some claims and appends twice.
 //!   In some seeds they send intents in a batch with a checkpoint, and results in a batch with a message (`plan::batches`).
 //! * A look at its run from time to time in each process, over the same connection.
 //! * Two clients without a handle that let the server number their records.

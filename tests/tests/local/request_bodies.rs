@@ -268,6 +268,7 @@ fn values_that_no_lookup_or_reader_can_use_are_refused() -> anyhow::Result<()> {
             &[
                 (RECORDS, named(""), "needs tool_name"),
                 (RECORDS, named(&"é".repeat(513)), r#""/payload/tool_name""#),
+                (RECORDS, record("a", &call("1"), r#","idempotency_key":"""#), r#""/idempotency_key""#),
                 (RECORDS, decision("not_done", r#","who":"  ","why":"seen""#), r#""/payload/who""#),
                 (RECORDS, decision("not_done", r#","who":"jo","why":"\t\n""#), r#""/payload/why""#),
                 (RECORDS, decision("not_done", r#","result":5,"who":"jo","why":"seen""#), r#""/payload/result""#),

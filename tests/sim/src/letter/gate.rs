@@ -26,8 +26,7 @@ impl Letter {
         Ok(self.ask("GET", &path, &Value::Null).await?.1)
     }
 
-    /// Requests a new call (3). Every third call without a key has an empty one, as an agent makes it of a
-    /// missing argument.
+    /// Requests a new call (3).
     pub(super) async fn request(
         &self,
         me: &Writer,
@@ -37,11 +36,7 @@ impl Letter {
     ) -> Result<Attempt, Gone> {
         let payload = json!({ "type": "tool_call_requested", "request_id": format!("response-{step}"), "call_id": "call",
             "tool_name": "book", "arguments": { "step": step } });
-        let members = match (key, step % 3) {
-            (true, _) => json!({ "idempotency_key": format!("key-{step}") }),
-            (false, 0) => json!({ "idempotency_key": "" }),
-            (false, _) => Value::Null,
-        };
+        let members = if key { json!({ "idempotency_key": format!("key-{step}") }) } else { Value::Null };
         let saved = if self.batches && self.percent(40) { self.state(me, done).await? } else { None };
         match self.permit(me, (id, id), payload, &members, saved).await? {
             Permit::Runs => Ok(Some((id.to_owned(), 1))),

@@ -3,7 +3,8 @@
 use eventsource_stream::Eventsource;
 use futures_util::{StreamExt, stream::BoxStream};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use std::{fmt::Display, time::Duration};
+use runlog_schemas::answer::Feature;
+use std::{collections::BTreeSet, fmt::Display, time::Duration};
 use tokio::{runtime::Runtime, time::timeout};
 
 /// Time limit of connecting, and of each request before the first rule.
@@ -99,6 +100,7 @@ pub struct Client {
     http: reqwest::Client,
     base: String,
     runtime: Runtime,
+    features: BTreeSet<String>,
 }
 
 impl Client {
@@ -117,9 +119,16 @@ impl Client {
         let http = http.map_err(|error| Error::Client(error.to_string()))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Error::Client(error.to_string()))?;
-        let client = Self { http, base: url.as_str().trim_end_matches('/').to_owned(), runtime };
-        client.first_answer(&Target::new("/v1/journal"))?;
+        let base = url.as_str().trim_end_matches('/').to_owned();
+        let mut client = Self { http, base, runtime, features: BTreeSet::new() };
+        let journal = client.first_answer(&Target::new("/v1/journal"))?;
+        client.features = listed_features(&journal.body);
         Ok(client)
+    }
+
+    /// Returns whether the server listed the feature when the client connected.
+    pub(crate) fn lists(&self, feature: Feature) -> bool {
+        self.features.contains(feature.as_str())
     }
 
     /// Returns whether the server has a run whose id begins with `prefix`.
@@ -184,6 +193,13 @@ impl Client {
     fn url(&self, target: &Target) -> String {
         format!("{}{}", self.base, target.as_str())
     }
+}
+
+/// Returns the features in the description of a journal. An older server has no list.
+fn listed_features(journal: &str) -> BTreeSet<String> {
+    let journal: serde_json::Value = serde_json::from_str(journal).unwrap_or_default();
+    let listed = journal["features"].as_array().into_iter().flatten();
+    listed.filter_map(|feature| feature.as_str().map(str::to_owned)).collect()
 }
 
 fn too_long() -> String {

@@ -179,7 +179,7 @@ pub(crate) const RULES: &[Rule] = &[
         .test(|scenario, mut run| {
             let request_id = scenario.pending(&mut run)?;
             decide(scenario, &mut run, &request_id, "not_done")?;
-            scenario.append(&mut run, attempt(&request_id))?;
+            scenario.append(&mut run, attempt(&request_id)).needs("resolved_not_done")?;
             class(scenario, &run, "reconcile_required")?.has("/pending/0/attempts", 2)
         }),
     rule("stale_decision", "Judgement", "a decision made at an earlier revision of its effect is refused").test(
@@ -270,7 +270,7 @@ pub(crate) const RULES: &[Rule] = &[
 ];
 
 /// Checks the class of the run's only pending effect.
-fn class(scenario: &mut Scenario<'_>, run: &Run, expected: &str) -> Checked<Answer> {
+pub(crate) fn class(scenario: &mut Scenario<'_>, run: &Run, expected: &str) -> Checked<Answer> {
     let answer = scenario.recovery(run)?;
     answer.only("/pending")?;
     answer.has("/pending/0/class", expected)?;
@@ -292,7 +292,7 @@ fn class_with_key(scenario: &mut Scenario<'_>, payload: Value, (name, key): (&st
 }
 
 /// Appends a decision without evidence at the effect's current revision.
-fn decide(scenario: &mut Scenario<'_>, run: &mut Run, request_id: &str, decision: &str) -> Checked<Answer> {
+pub(crate) fn decide(scenario: &mut Scenario<'_>, run: &mut Run, request_id: &str, decision: &str) -> Checked<Answer> {
     decide_by(scenario, run, request_id, decision, None)
 }
 

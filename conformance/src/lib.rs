@@ -12,6 +12,8 @@
 //! the rules about filled-in fields depend on the fields that a server fills in. A rule that `tests/model` also has shares
 //! the model's name.
 //!
+//! A rule of a feature ([`Rule::feature`]) runs only if the server lists the feature. Otherwise it is skipped by name.
+//!
 //! Reading order: [`Rule`], `client` (HTTP), `scenario` (requests and expectations), `run` (records), then a file for each
 //! part of the specification: a table of its rules, each with its scenario.
 
@@ -32,6 +34,7 @@ mod decisions;
 mod ends;
 mod events;
 mod facts;
+mod handles;
 mod http;
 mod judgement;
 mod lifecycles;
@@ -39,6 +42,7 @@ mod pages;
 mod partitions;
 mod past;
 mod payloads;
+mod permissions;
 mod places;
 mod recovery;
 mod rule;
@@ -51,7 +55,7 @@ pub use rule::Rule;
 
 /// All rules in the order in which they run. The rules that drop or void data are the last.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
-    let parts: [&'static [Rule]; 16] = [
+    let parts: [&'static [Rule]; 18] = [
         judgement::RULES,
         places::RULES,
         writers::RULES,
@@ -60,6 +64,8 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
         ends::RULES,
         calls::RULES,
         decisions::RULES,
+        permissions::RULES,
+        handles::RULES,
         checkpoints::RULES,
         recovery::RULES,
         http::RULES,
@@ -115,9 +121,9 @@ pub struct Plan {
 /// Runs the chosen rules one after the other and calls `progress` after each. Returns one line per rule, in order. Blocks.
 pub fn run(client: &Client, plan: &Plan, progress: impl Fn()) -> Vec<Line> {
     let chosen = rules().filter(|rule| plan.only.is_empty() || plan.only.iter().any(|name| name == rule.name));
-    let mut results: Vec<(&'static Rule, Option<Checked>)> = Vec::new();
+    let mut results: Vec<(&'static Rule, Result<Checked, String>)> = Vec::new();
     for rule in chosen {
-        let shown = (!rule.of_partition || plan.partition_rules).then(|| {
+        let shown = can_test(rule, client, plan).map(|()| {
             let mut scenario = Scenario::new(client, format!("{}.{}", plan.prefix, rule.name), plan.wait);
             let run = scenario.run();
             // A rule does not depend on itself.
@@ -131,10 +137,24 @@ pub fn run(client: &Client, plan: &Plan, progress: impl Fn()) -> Vec<Line> {
     results.into_iter().map(|(rule, shown)| line(rule, shown, &fails)).collect()
 }
 
+/// Returns the reason if a rule cannot be tested.
+fn can_test(rule: &Rule, client: &Client, plan: &Plan) -> Result<(), String> {
+    if let Some(feature) = rule.feature.filter(|feature| !client.lists(*feature)) {
+        return Err(format!("the server does not list the feature {feature}, so the rule was not tested"));
+    }
+    if rule.of_partition && !plan.partition_rules {
+        let why = "it changes the data of a whole partition; to run it, add --partition-rules on a journal made for it";
+        return Err(why.to_owned());
+    }
+    Ok(())
+}
+
 /// Returns the rules that fail. A rule whose step needs another failed rule is not among them: it is skipped.
-fn fails(results: &[(&'static Rule, Option<Checked>)]) -> BTreeSet<&'static str> {
-    let stops: Vec<(&'static str, Option<&'static str>)> =
-        results.iter().filter_map(|(rule, shown)| Some((rule.name, shown.as_ref()?.as_ref().err()?.needs))).collect();
+fn fails(results: &[(&'static Rule, Result<Checked, String>)]) -> BTreeSet<&'static str> {
+    let stops: Vec<(&'static str, Option<&'static str>)> = results
+        .iter()
+        .filter_map(|(rule, shown)| Some((rule.name, shown.as_ref().ok()?.as_ref().err()?.needs)))
+        .collect();
     let needs = |rule: &str| stops.iter().find(|(name, _)| *name == rule).map(|(_, needs)| *needs);
     // The needed rule may itself need a failed rule, so follow the chain. In a circle every rule fails.
     let builds = |rule: &'static str| {
@@ -150,15 +170,11 @@ fn fails(results: &[(&'static Rule, Option<Checked>)]) -> BTreeSet<&'static str>
     stops.iter().map(|(name, _)| *name).filter(|name| !builds(name)).collect()
 }
 
-fn line(rule: &'static Rule, shown: Option<Checked>, fails: &BTreeSet<&'static str>) -> Line {
+fn line(rule: &'static Rule, shown: Result<Checked, String>, fails: &BTreeSet<&'static str>) -> Line {
     let (outcome, detail) = match shown {
-        None => {
-            let why =
-                "it changes the data of a whole partition; to run it, add --partition-rules on a journal made for it";
-            (Outcome::Skipped, why.to_owned())
-        }
-        Some(Ok(())) => (Outcome::Pass, String::new()),
-        Some(Err(stop)) => {
+        Err(why) => (Outcome::Skipped, why),
+        Ok(Ok(())) => (Outcome::Pass, String::new()),
+        Ok(Err(stop)) => {
             let Stop { needs, finding: Finding { request, answer, expected } } = stop;
             let what = format!("request: {request}; answer: {answer}; expected: {expected}");
             match needs {

@@ -3,10 +3,12 @@
 use super::client::Target;
 use super::{
     payloads::{checkpoint, completed, failed, message, proposal, turn},
+    permissions::{basis, decide_at},
     rule::{Rule, partition_rule},
     run::Run,
     scenario::{Checked, Needs, Scenario},
 };
+use runlog_schemas::answer::Feature;
 use serde_json::{Value, json};
 
 const SECTION: &str = "Retention";
@@ -75,13 +77,33 @@ pub(crate) const RULES: &[Rule] = &[
     }),
     partition_rule("skip_voids", "The record", "a skip voids the record for every reader").test(|scenario, mut run| {
         scenario.append(&mut run, turn("a"))?;
-        let (partition, offset) = run.last.unwrap_or_default();
-        let body = json!({"partition": partition, "offset": offset, "who": "conformance", "why": "to see"});
-        let answer = scenario.post(Target::new("/v1/skips").with("force", true), body.to_string())?.ok()?;
-        run.note_position(&answer);
+        skip_last(scenario, &mut run)?;
         scenario.query_run(&run, "", &[])?.expect_problem(404, "not_found")
     }),
+    partition_rule("skip_permits_nothing", "The record", "a decision from before skipped evidence stays refused")
+        .only_with(Feature::Bases)
+        .test(|scenario, mut run| {
+            let request_id = scenario.pending(&mut run)?;
+            let before = basis(scenario, &run)?;
+            scenario.evidence(&mut run, failed(&request_id, "busy"))?;
+            basis(scenario, &run)?.check_change(&before).needs("evidence_fenced")?;
+            skip_last(scenario, &mut run)?;
+            decide_at(scenario, &mut run, &request_id, &before)?
+                .expect_refused("stale_decision")
+                .needs("decision_basis")?;
+            let now = basis(scenario, &run)?;
+            decide_at(scenario, &mut run, &request_id, &now)?.expect_applied().map(drop)
+        }),
 ];
+
+/// Voids the record that was appended last.
+fn skip_last(scenario: &mut Scenario<'_>, run: &mut Run) -> Checked {
+    let (partition, offset) = run.last.unwrap_or_default();
+    let body = json!({"partition": partition, "offset": offset, "who": "conformance", "why": "to see"});
+    let answer = scenario.post(Target::new("/v1/skips").with("force", true), body.to_string())?.ok()?;
+    run.note_position(&answer);
+    Ok(())
+}
 
 /// Drops a family's content in the run's partition and returns the horizon's position.
 fn retain(scenario: &mut Scenario<'_>, run: &mut Run, family: &str, until: &str) -> Checked<Value> {

@@ -201,7 +201,15 @@ impl<'a> Scenario<'a> {
 
     /// Claims the run for `writer` at the next epoch.
     pub(crate) fn claim(&mut self, run: &mut Run, writer: &str) -> Checked<Answer> {
-        let record = run.claim(writer, run.epoch + 1);
+        self.claim_with(run, writer, Value::Null)
+    }
+
+    /// Claims the run for `writer` at the next epoch. The claim has `facts` unless they are null.
+    pub(crate) fn claim_with(&mut self, run: &mut Run, writer: &str, facts: Value) -> Checked<Answer> {
+        let mut record = run.claim(writer, run.epoch + 1);
+        if !facts.is_null() {
+            record = record.with("facts", facts);
+        }
         let answer = self.send(run, &record)?.expect_applied().needs("claim_applied")?;
         (run.writer, run.epoch, run.writer_seq) = (writer.to_owned(), run.epoch + 1, 1);
         Ok(answer)

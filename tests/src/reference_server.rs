@@ -318,7 +318,7 @@ impl State {
             ["v1", "journal"] => {
                 let topic = if self.is_wrong("journal_told") { "another" } else { TOPIC };
                 ok(&json!({"topic": topic, "journal_id": "reference", "partitions": PARTITIONS, "schemas": [],
-                    "schema_ids": {}, "payload_bytes_max": BODY_BYTES_MAX, "features": ["revisions"]}))
+                    "schema_ids": {}, "payload_bytes_max": BODY_BYTES_MAX, "features": ["revisions", "bases", "commitments"]}))
             }
             ["v1", "runs"] => self.runs(request),
             ["v1", "events"] => self.events(request),

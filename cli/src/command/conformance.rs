@@ -74,11 +74,18 @@ fn prefix(args: &args::Conformance, client: &Client) -> Result<String, Error> {
 }
 
 fn list(output: &Output) -> Result<(), Error> {
-    let row = |rule: &Rule| json!({"name": rule.name, "section": rule.section, "claim": rule.claim, "of_partition": rule.of_partition});
+    let row = |rule: &Rule| {
+        json!({"name": rule.name, "section": rule.section, "claim": rule.claim, "of_partition": rule.of_partition,
+            "feature": rule.feature})
+    };
     let all = json!({"rules": rules().map(row).collect::<Vec<_>>()});
     output.answer(&all, |_, text| {
         for rule in rules() {
-            text.columns([(NAME_WIDTH, rule.name.into()), (0, claim(rule.claim, rule.section))]);
+            let says = match rule.feature {
+                Some(feature) => format!("{} (with the feature {feature})", rule.claim),
+                None => rule.claim.to_owned(),
+            };
+            text.columns([(NAME_WIDTH, rule.name.into()), (0, claim(&says, rule.section))]);
         }
     })
 }

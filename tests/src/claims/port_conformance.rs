@@ -88,8 +88,11 @@ pub fn every_rule_holds_on_a_journal_that_ports_write_to(backend: &PortBackend) 
     });
     let (ran, rounds) = (ran?, rounds.map_err(|_| anyhow!("the writer panicked"))??);
     let report = ran.json()?;
-    let all_pass = report["failed"] == 0 && report["skipped"] == 6 && report["passed"].as_u64() > Some(100);
-    let shown = report["rules"].as_array().into_iter().flatten().filter(|line| line["outcome"] != "pass");
-    ensure!(all_pass && ran.code == Some(0), "{:#?}", shown.collect::<Vec<_>>());
+    let untested = ["the server does not list the feature ", "it changes the data of a whole partition"];
+    let is_untested = |line: &&Value| untested.iter().any(|why| line["detail"].to_string().contains(why));
+    let others = report["rules"].as_array().into_iter().flatten().filter(|line| line["outcome"] != "pass");
+    let (skipped, others): (Vec<_>, Vec<_>) = others.partition(is_untested);
+    let all_pass = others.is_empty() && report["skipped"] == skipped.len() && report["passed"].as_u64() > Some(100);
+    ensure!(all_pass && ran.code == Some(0), "{others:#?}");
     read(&mut backend.process()?, rounds)
 }

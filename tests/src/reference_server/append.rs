@@ -127,7 +127,8 @@ impl State {
             }
         }
         let seen = |name: &str| !record["facts"][name].is_null();
-        let blind = payload_type(record) == "effect_resolution" && !seen("revision") && !seen("epoch");
+        let blind =
+            payload_type(record) == "effect_resolution" && !["revision", "epoch", "basis"].into_iter().any(seen);
         if blind && !self.is_wrong("decision_says_revision") {
             return Err(invalid("a decision without a revision"));
         }
@@ -136,7 +137,32 @@ impl State {
         if !member.is_empty() && !record["payload"][member].is_string() {
             return Err(invalid("a payload without a required member"));
         }
-        Ok(())
+        self.check_attempt(run_id, record)
+    }
+
+    /// Refuses an attempt without a basis that is in a batch, has another number than the next, or whose call must be decided.
+    fn check_attempt(&self, run_id: &str, record: &Value) -> Result<(), Reply> {
+        let is_attempt =
+            |record: &Value| payload_type(record) == "tool_call_attempt" && record["facts"]["basis"].is_null();
+        let in_batch = record["payload"]["records"].as_array().is_some_and(|records| records.iter().any(is_attempt));
+        if in_batch && !self.is_wrong("attempt_checked") {
+            return Err(invalid("an attempt in a batch"));
+        }
+        let first = self.outcome_by_id(&self.model, run_id, text(record, "record_id"));
+        let is_new = first.is_null() || self.is_wrong("attempt_resent");
+        if !is_attempt(record) || !is_new || self.is_wrong("attempt_checked") {
+            return Ok(());
+        }
+        let head = self.head(run_id);
+        let mut pending = head["pending"].as_array().into_iter().flatten();
+        let Some(call) = pending.find(|call| call["id"] == record["payload"]["request_record_id"]) else {
+            return Ok(());
+        };
+        if call["class"] != "retry_safe" {
+            return Err(problem(409, "reconcile_required", "the call must be decided first"));
+        }
+        let next = call["attempts"].as_u64().map(|attempts| attempts + 1);
+        if record["payload"]["attempt"].as_u64() == next { Ok(()) } else { Err(invalid("not the next attempt")) }
     }
 
     /// The head of a run; the defaults if the run has no records.
@@ -229,6 +255,9 @@ impl State {
         if self.is_wrong("batch_takes_numbers") && self.batches.contains(run_id) {
             record["writer_seq"] = 0.into();
         }
+        if self.is_wrong("secret_hidden") && payload_type(record) == "run_claim" {
+            record["payload"]["claimed_by"] = record["facts"]["shown"].clone();
+        }
         if self.is_wrong("unknown_members")
             && let Some(members) = record.as_object_mut()
         {
@@ -276,8 +305,11 @@ impl State {
         };
         let (writer, id) = (own("writer_id", "writer"), named.map_or_else(|| own("", "own"), str::to_owned));
         let claim = json!({"type": "run_claim", "writer_id": writer, "epoch": epoch, "claimed_by": ""});
-        let record = json!({"run_id": run_id, "record_id": id, "writer_id": writer,
+        let mut record = json!({"run_id": run_id, "record_id": id, "writer_id": writer,
             "writer_epoch": epoch, "writer_seq": 0, "journal_seq": 0, "timestamp_millis": 0, "payload": claim});
+        if !self.is_wrong("claim_commits") {
+            record["facts"] = json!({"commitment": body["commitment"], "shown": body["shown"]});
+        }
         let outcome = self.take(run_id, record);
         self.claim_answer(run_id, &writer.into(), &epoch.into(), &outcome["position"])
     }

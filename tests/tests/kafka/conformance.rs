@@ -1,4 +1,4 @@
-//! Our server on Apache Kafka keeps every rule of `runlog conformance`.
+//! Our server on Apache Kafka keeps every rule of `runlog conformance`, with version 3 of the schema and at the default.
 
 use anyhow::ensure;
 use runlog_tests::{claims::port_conformance, kafka::Broker, port_fixture::PortBackend, server::Launch};
@@ -7,7 +7,7 @@ use tempfile::tempdir;
 #[test]
 fn our_server_on_kafka_keeps_every_rule() -> anyhow::Result<()> {
     let (folder, config) = (tempdir()?, Broker::shared().unique_topic());
-    let server = Launch::kafka(folder.path(), &config).partitions(4).start()?;
+    let server = Launch::kafka(folder.path(), &config).partitions(4).with("--write-schema").with("3").start()?;
     let ran = server.runlog().json(&["conformance", "--partition-rules"])?;
     let report = ran.json()?;
     let all_pass = report["failed"] == 0 && report["skipped"] == 0 && report["passed"].as_u64() > Some(100);

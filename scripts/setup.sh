@@ -4,12 +4,13 @@
 #   setup.sh test      and the dependencies of the tests on a real Kafka
 #   setup.sh compose   and Docker Compose
 #   setup.sh fronts    and nginx
+#   setup.sh systemd   and systemd's tools and strace
 #   setup.sh page      and Chromium, fonts, Node and npm
 #   setup.sh postgres  and PostgreSQL, for the benchmarks
 set -euo pipefail
 
 tier=${1:-build}
-case $tier in build | test | compose | fronts | page | postgres) ;; *) echo "usage: $0 [build|test|compose|fronts|page|postgres]" >&2; exit 2 ;; esac
+case $tier in build | test | compose | fronts | systemd | page | postgres) ;; *) echo "usage: $0 [build|test|compose|fronts|systemd|page|postgres]" >&2; exit 2 ;; esac
 
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"
@@ -62,6 +63,11 @@ need_compose() {
 need_fronts() {
   has openssl || need openssl
   { has nginx || [ -x /usr/sbin/nginx ]; } || need nginx-light
+}
+
+need_systemd() {
+  has systemd-analyze || need systemd
+  has strace || need strace
 }
 
 need_page() {
@@ -117,6 +123,7 @@ if has dpkg-query && has apt-get; then
   case $tier in build | page) ;; *) need_test ;; esac
   if [ "$tier" = compose ]; then need_compose; fi
   if [ "$tier" = fronts ]; then need_fronts; fi
+  if [ "$tier" = systemd ]; then need_systemd; fi
   if [ "$tier" = page ]; then need_page; fi
   if [ "$tier" = postgres ]; then need_postgres; fi
   if [ ${#missing[@]} -gt 0 ]; then install_missing; fi

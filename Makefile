@@ -162,6 +162,24 @@ up: kafka-image build ## start a broker and a server with TLS and a token from d
 down: ## stop them; their data stays
 	@scripts/compose.sh down
 
+.PHONY: up-three
+up-three: kafka-image build ## start three brokers, two servers and Prometheus with the alerts from deploy/compose-three.yaml
+	@scripts/setup.sh compose
+	@deploy/runlog/build.sh
+	@deploy/prometheus/build.sh
+	@RUNLOG_COMPOSE=three scripts/compose.sh up
+
+.PHONY: down-three
+down-three: ## stop them; their data stays
+	@RUNLOG_COMPOSE=three scripts/compose.sh down
+
+.PHONY: compose-three-check
+compose-three-check: kafka-image build ## start them under another name, stop a broker and then a server while records are appended, look at the alerts
+	@scripts/setup.sh compose
+	@deploy/runlog/build.sh
+	@deploy/prometheus/build.sh
+	@python3 tests/python/compose_three.py
+
 .PHONY: compose-check
 compose-check: kafka-image build ## start them under another name, check who gets in and that certificates are renewed, remove them
 	@scripts/setup.sh compose

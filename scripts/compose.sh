@@ -2,19 +2,31 @@
 # compose.sh up      starts the services of deploy/compose.yaml, and makes missing certificates and tokens
 # compose.sh renew   the same with new certificates
 # compose.sh down    stops them
-# RUNLOG_COMPOSE_PROJECT, RUNLOG_PORT, RUNLOG_KAFKA_PORT and RUNLOG_SECRETS override the defaults.
+# RUNLOG_COMPOSE=three means deploy/compose-three.yaml: three brokers, two servers and Prometheus.
+# RUNLOG_COMPOSE_PROJECT, RUNLOG_PORT, RUNLOG_KAFKA_PORT and RUNLOG_SECRETS override the defaults, and for the three brokers RUNLOG_PORT_2
+# and RUNLOG_PROMETHEUS_PORT.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"
 
 ready_seconds=90
-export RUNLOG_COMPOSE_PROJECT=${RUNLOG_COMPOSE_PROJECT:-runlog}
-export RUNLOG_SECRETS=${RUNLOG_SECRETS:-$top/deploy/secrets}
-url=https://127.0.0.1:${RUNLOG_PORT:-7070}
+case ${RUNLOG_COMPOSE:-one} in
+  one)
+    file=compose.yaml
+    export RUNLOG_COMPOSE_PROJECT=${RUNLOG_COMPOSE_PROJECT:-runlog} RUNLOG_SECRETS=${RUNLOG_SECRETS:-$top/deploy/secrets}
+    urls=("https://127.0.0.1:${RUNLOG_PORT:-7070}")
+    ;;
+  three)
+    file=compose-three.yaml
+    export RUNLOG_COMPOSE_PROJECT=${RUNLOG_COMPOSE_PROJECT:-runlog-three} RUNLOG_SECRETS=${RUNLOG_SECRETS:-$top/deploy/secrets/three}
+    urls=("https://127.0.0.1:${RUNLOG_PORT:-7170}" "https://127.0.0.1:${RUNLOG_PORT_2:-7171}")
+    ;;
+  *) die "RUNLOG_COMPOSE is one or three" ;;
+esac
 
 # Docker Compose is a plug-in of the client, or in older versions a program.
 if timeout 20 docker compose version >/dev/null 2>&1; then compose=(docker compose); else compose=(docker-compose); fi
-compose+=(--project-name "$RUNLOG_COMPOSE_PROJECT" --file "$top/deploy/compose.yaml")
+compose+=(--project-name "$RUNLOG_COMPOSE_PROJECT" --file "$top/deploy/$file")
 
 # give SERVICE FILE...: replaces the files of a service's volume, each in one step, for the user that the services run as.
 # Uses a container, because the current user may be another user, and may not change the owner of files.
@@ -35,17 +47,26 @@ give() {
 
 # Prints the addresses, and the settings that clients need.
 print_access() {
-  say "Runlog answers at $url"
+  say "Runlog answers at ${urls[*]}"
   say "  certificate authority   $RUNLOG_SECRETS/ca.pem"
   say "  token, for everything   $RUNLOG_SECRETS/token"
+  if [ "$file" = compose-three.yaml ]; then
+    say "and Prometheus at http://127.0.0.1:${RUNLOG_PROMETHEUS_PORT:-7190}/alerts. For the command and the clients:"
+    say "  export RUNLOG_SERVER=${urls[0]} RUNLOG_CA=$RUNLOG_SECRETS/ca.pem RUNLOG_TOKEN_FILE=$RUNLOG_SECRETS/token"
+    return
+  fi
   say "and the broker at 127.0.0.1:${RUNLOG_KAFKA_PORT:-9092} with --kafka-properties $RUNLOG_SECRETS/kafka.properties. For the command and the clients:"
-  say "  export RUNLOG_SERVER=$url RUNLOG_CA=$RUNLOG_SECRETS/ca.pem RUNLOG_TOKEN_FILE=$RUNLOG_SECRETS/token"
+  say "  export RUNLOG_SERVER=${urls[0]} RUNLOG_CA=$RUNLOG_SECRETS/ca.pem RUNLOG_TOKEN_FILE=$RUNLOG_SECRETS/token"
 }
 
 # The token is given to curl in a file: a command line is readable by every user.
 ready() {
+  local url
+  for url in "${urls[@]}"; do ready_at "$url" || return 1; done
+}
+ready_at() {
   printf 'header = "Authorization: Bearer %s"\n' "$(cat "$RUNLOG_SECRETS/token")" |
-    curl -fs -m 5 -o /dev/null --noproxy '*' --cacert "$RUNLOG_SECRETS/ca.pem" -K - "$url/readyz"
+    curl -fs -m 5 -o /dev/null --noproxy '*' --cacert "$RUNLOG_SECRETS/ca.pem" -K - "$1/readyz"
 }
 
 up() {
@@ -64,7 +85,7 @@ up() {
     sleep 1
   done
   timeout 60 "${compose[@]}" logs --tail 30 </dev/null >&2 || true
-  die "Runlog did not answer at $url after $ready_seconds s; the services' last lines are above"
+  die "Runlog did not answer at ${urls[*]} after $ready_seconds s; the services' last lines are above"
 }
 
 case ${1:-} in

@@ -78,7 +78,10 @@ if ! goes_with "$secrets/authority.key" "$secrets/ca.pem" || ! lasts "$secrets/c
 fi
 here=DNS:localhost,IP:127.0.0.1,IP:::1
 # The broker; the server, also as a client of the broker; and a client of the broker on this machine, as of an import.
-for certificate in "kafka DNS:kafka,$here" "runlog DNS:runlog,$here" "operator DNS:operator"; do
+# The numbered names are of deploy/compose-three.yaml.
+kafkas=DNS:kafka,DNS:kafka-1,DNS:kafka-2,DNS:kafka-3
+runlogs=DNS:runlog,DNS:runlog-1,DNS:runlog-2
+for certificate in "kafka $kafkas,$here" "runlog $runlogs,$here" "operator DNS:operator"; do
   read -r name sans <<<"$certificate"
   pem=$secrets/$name.pem
   if [ -n "$renew" ] || ! goes_with "$secrets/$name.key" "$pem" || ! lasts "$pem" "$margin"; then sign "$name" "$sans"; fi

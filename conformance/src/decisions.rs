@@ -23,7 +23,7 @@ pub(crate) const RULES: &[Rule] = &[
             }
             Ok(())
         }),
-    rule("key_without_text", SECTION, "a tool call with an empty key is refused").test(|scenario, mut run| {
+    rule("empty_key", SECTION, "a tool call with an empty key is refused").test(|scenario, mut run| {
         let record = run.record(request("book", &json!({"seat": 1}))).with("idempotency_key", "");
         scenario.body(&run, record.0.to_string())?.expect_problem(400, "invalid")
     }),

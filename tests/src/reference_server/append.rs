@@ -126,6 +126,10 @@ impl State {
                 return Err(invalid("no number"));
             }
         }
+        let empty = record["idempotency_key"] == "" && payload_type(record) == "tool_call_requested";
+        if empty && !self.is_wrong("empty_key") {
+            return Err(invalid("an empty key"));
+        }
         let seen = |name: &str| !record["facts"][name].is_null();
         let blind =
             payload_type(record) == "effect_resolution" && !["revision", "epoch", "basis"].into_iter().any(seen);

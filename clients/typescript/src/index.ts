@@ -1,0 +1,23 @@
+// The TypeScript client of Runlog: it claims a run, records what an agent does, and runs no effect twice unnoticed.
+//
+// Read: runlog (connections) → run (handles) → gate (one call) → session, settling (one operation after the other) → writer →
+// api (requests) → servers, http.
+
+export type { Completed, Evidence, LookupAnswer, Pending } from "./answers.js";
+export type { Settings } from "./config.js";
+export type { OnDivergence } from "./divergence.js";
+export type { Ends, Kinds } from "./ends.js";
+export {
+  Active, ClaimLost, Conflict, Diverged, Failed, Fenced, Forbidden, Internal, Invalid, MissingContent, NotFound, Overloaded, PartitionStopped,
+  ReconcileRequired, ResultNotRecorded, RunlogError, Stale, TooLarge, Unauthenticated, Unavailable, Unknown, Usage,
+} from "./errors.js";
+export type { Action, Happened, Marker, Problem } from "./errors.js";
+export type { Answer, Call, Calling, Retry } from "./call.js";
+export type { Json } from "./json.js";
+export type { Deciding, Decision, Effect, RunLine, RunsQuery } from "./operators.js";
+export { REDACTED, Redaction } from "./redact.js";
+export type { Cancelling, Recovery } from "./run.js";
+export { Run } from "./run.js";
+export { connect, Runlog } from "./runlog.js";
+export type { Opening } from "./session.js";
+export { tool, type Tool, type ToolOptions } from "./tool.js";

@@ -1,0 +1,297 @@
+// The recorded calls of a run that a resumed agent has not requested yet.
+//
+//   call with a key     ─▶ the recorded call with this key, every time
+//   call without a key  ─▶ the oldest recorded call with the same tool and arguments that has answered no call yet
+//   neither             ─▶ the call is new
+
+import type { Completed, Evidence, Pending, Position, RecoveryAnswer } from "./answers.js";
+import { Usage } from "./errors.js";
+
+/** A request whose end is not recorded. */
+export interface PendingCall {
+  readonly retrySafe: boolean;
+  readonly reason: string;
+  readonly attempts: number;
+  readonly evidence: readonly Evidence[];
+}
+
+/** A request in the journal; `pending` is absent once it has ended. */
+export interface RecordedCall {
+  readonly id: string;
+  readonly fingerprint: string;
+  readonly tool: string;
+  readonly pending?: PendingCall;
+}
+
+/** The tool and the idempotency key of a call that has one. */
+export interface CallKey {
+  readonly tool: string;
+  readonly key: string;
+  /** Both as one text. */
+  readonly id: string;
+}
+
+/** The key belongs to the request `id`, which has other arguments. */
+export class KeyConflict {
+  constructor(readonly id: string) {}
+}
+
+/** The `journal_seq` and the occurrence of a request. They order requests of one fingerprint as the log has them: after a skip, void
+ * calls can have one `journal_seq`. */
+type Order = readonly [number, number];
+/** Stands for the occurrence of a request that this process appended. Void calls with its number precede it in the log. */
+const APPENDED = 2 ** 32;
+
+export const orderOf = (call: Completed | Pending): Order => [call.journal_seq, call.occurrence ?? 0];
+export const byOrder = (a: Order, b: Order): number => a[0] - b[0] || a[1] - b[1];
+
+/** The key of a new call. Throws `Usage` for an empty key, which identifies no call at the receiver. */
+export function callKey(tool: string, key: string | null | undefined): CallKey | undefined {
+  if (key === "") throw new Usage(`the idempotency key of ${tool} is empty: give a key that only this call has, or none`);
+  if (key !== undefined && key !== null && typeof key !== "string") throw new Usage(`the idempotency key of ${tool} is a text, not a ${typeof key}`);
+  return key === undefined || key === null ? undefined : { tool, key, id: JSON.stringify([tool, key]) };
+}
+
+/** The key of a recorded call. An empty key, which older clients recorded, counts as no key. */
+export const keyOf = (call: Completed | Pending): CallKey | undefined =>
+  call.idempotency_key ? callKey(call.tool_name, call.idempotency_key) : undefined;
+
+const pendingCall = (found: Pending): PendingCall =>
+  ({ retrySafe: found.class === "retry_safe", reason: found.reason, attempts: found.attempts, evidence: found.evidence });
+
+/** A pending effect as a call; `undefined` for an effect without a fingerprint, which no call of an agent can match. */
+export const recordedCall = (found: Pending): RecordedCall | undefined =>
+  found.fingerprint ? { id: found.id, fingerprint: found.fingerprint, tool: found.tool_name, pending: pendingCall(found) } : undefined;
+
+const ended = (found: Completed): RecordedCall => ({ id: found.id, fingerprint: found.fingerprint, tool: found.tool_name });
+
+export class Replay {
+  /** Whether the process resumes at the checkpoint. */
+  atCheckpoint = false;
+  /** Whether the last request that was taken has no key and is covered by the checkpoint. */
+  tookCovered = false;
+  /** The number that the checkpoint covers; 0 without one. */
+  readonly covers: number;
+  /** The run's last record as of the recovery. */
+  readonly position: Position | undefined;
+  /** Whether `addCovered` must add the requests that the checkpoint covers before one of them can be found. */
+  lacksCovered: boolean;
+  #keyless = new Map<string, RecordedCall[]>();
+  #keyed = new Map<string, RecordedCall>();
+  /** Requests of unique calls that this process made or took, by fingerprint. */
+  readonly #unique = new Map<string, string>();
+  readonly #unanswered = new Map<string, Order>();
+  /** The tools of pending requests that block new effects, by request. */
+  #unresolved = new Map<string, string>();
+  /** The pending requests in the journal, as last read. */
+  #details = new Map<string, Pending>();
+  /** Requests without a key that the checkpoint covers and that were not taken yet. A process that does not resume there starts at
+   * the run's beginning, and has not received their answers. */
+  #covered = new Map<string, Order>();
+  readonly #uncovered: ReadonlySet<string>;
+
+  constructor(recovery?: RecoveryAnswer) {
+    this.covers = recovery?.checkpoint?.covers_journal_seq ?? 0;
+    this.position = recovery?.position ?? undefined;
+    this.lacksCovered = this.covers > 0;
+    const found: [Order, CallKey | undefined, RecordedCall][] = [];
+    for (const call of recovery?.completed ?? []) found.push([orderOf(call), keyOf(call), ended(call)]);
+    for (const pending of recovery?.pending ?? []) {
+      // Possibly no call can match it, and no new effect runs until it is decided.
+      this.#markUncertain(pending);
+      const call = recordedCall(pending);
+      if (call) found.push([orderOf(pending), keyOf(pending), call]);
+    }
+    this.#uncovered = new Set(found.map(([, , call]) => call.id));
+    for (const [order, key, call] of found.sort((a, b) => byOrder(a[0], b[0]))) {
+      this.#unanswered.set(call.id, order);
+      if (!key) this.#queue(call.fingerprint).push(call);
+      else if (!this.#keyed.has(key.id)) this.#keyed.set(key.id, call);
+    }
+  }
+
+  #queue(fingerprint: string): RecordedCall[] {
+    const queue = this.#keyless.get(fingerprint) ?? [];
+    this.#keyless.set(fingerprint, queue);
+    return queue;
+  }
+
+  /** Whether the checkpoint may cover a call: a key identifies its call forever, and a process may start at the run's beginning. */
+  needsCovered(key: CallKey | undefined): boolean {
+    return this.lacksCovered && (key ? !this.#keyed.has(key.id) : !this.atCheckpoint);
+  }
+
+  /** Adds the ended requests that the checkpoint covers, from a list of all ended requests. They precede the others. */
+  addCovered(calls: readonly Completed[]): void {
+    this.lacksCovered = false;
+    const keyed = new Map<string, RecordedCall>();
+    const fingerprints = new Set<string>();
+    for (const done of [...calls].sort((a, b) => byOrder(orderOf(a), orderOf(b)))) {
+      if (done.journal_seq > this.covers || this.#uncovered.has(done.id)) continue;
+      const key = keyOf(done);
+      if (!key) {
+        this.#covered.set(done.id, orderOf(done));
+        this.#queue(done.fingerprint).push(ended(done));
+        fingerprints.add(done.fingerprint);
+      } else if (!keyed.has(key.id)) keyed.set(key.id, ended(done));
+    }
+    for (const [key, call] of keyed) this.#keyed.set(key, call);
+    const order = (call: RecordedCall): Order => this.#covered.get(call.id) ?? this.#unanswered.get(call.id) ?? [0, 0];
+    for (const fingerprint of fingerprints) this.#queue(fingerprint).sort((a, b) => byOrder(order(a), order(b)));
+  }
+
+  /** Adds the request with a key, which the checkpoint covers. */
+  addKeyed(key: CallKey, call: RecordedCall): void {
+    if (!this.#keyed.has(key.id)) this.#keyed.set(key.id, call);
+  }
+
+  /** From now on, the request answers every unique call with its fingerprint. */
+  markUnique(call: RecordedCall): void {
+    this.#unique.set(call.fingerprint, call.id);
+  }
+
+  /** Finds the recorded call that answers a call; `undefined` for a new call. A recorded call without a key is removed, since it
+   * answers once, unless the call is unique. */
+  take(key: CallKey | undefined, tool: string, fingerprint: string, unique: boolean): RecordedCall | KeyConflict | undefined {
+    this.tookCovered = false;
+    if (key) {
+      const found = this.#keyed.get(key.id);
+      return found && found.fingerprint !== fingerprint ? new KeyConflict(found.id) : found;
+    }
+    this.#skipCovered();
+    const taken = this.#keyless.get(fingerprint)?.shift();
+    if (!taken) {
+      const known = unique ? this.#unique.get(fingerprint) : undefined;
+      return known === undefined ? undefined : { id: known, fingerprint, tool };
+    }
+    const order = this.#covered.get(taken.id);
+    if (order) {
+      this.#covered.delete(taken.id);
+      this.#unanswered.set(taken.id, order);
+      this.tookCovered = true;
+    }
+    return taken;
+  }
+
+  /** Removes requests that the checkpoint covers, if the process resumes there. */
+  #skipCovered(): void {
+    if (!this.atCheckpoint || !this.#covered.size) return;
+    const covered = this.#covered;
+    this.#covered = new Map();
+    this.#filterKeyless((call) => !covered.has(call.id));
+  }
+
+  #filterKeyless(keep: (call: RecordedCall) => boolean): void {
+    for (const [fingerprint, queue] of this.#keyless) this.#keyless.set(fingerprint, queue.filter(keep));
+  }
+
+  /** Puts back a request whose answer did not reach the agent, so that it answers the next call. */
+  putBack(key: CallKey | undefined, call: RecordedCall): void {
+    if (key) this.#keyed.set(key.id, call);
+    else this.#queue(call.fingerprint).unshift(call);
+  }
+
+  /** Makes a request answer the next call, whether or not it was taken before. */
+  restore(key: CallKey | undefined, call: RecordedCall): void {
+    this.#remove(call.id, call.fingerprint);
+    if (call.pending && !call.pending.retrySafe) this.#unresolved.set(call.id, call.tool);
+    else this.#unresolved.delete(call.id);
+    this.putBack(key, call);
+  }
+
+  /** Removes a request that was refused. */
+  forget(callId: string): void {
+    this.#unanswered.delete(callId);
+    this.#unresolved.delete(callId);
+    for (const [key, call] of this.#keyed) if (call.id === callId) this.#keyed.delete(key);
+    for (const [fingerprint, id] of this.#unique) if (id === callId) this.#unique.delete(fingerprint);
+    this.#filterKeyless((call) => call.id !== callId);
+  }
+
+  #remove(callId: string, fingerprint: string): void {
+    const queue = this.#keyless.get(fingerprint);
+    if (queue) this.#keyless.set(fingerprint, queue.filter((call) => call.id !== callId));
+  }
+
+  /** Adds requests that are pending in the journal and missing here, except requests of calls in flight. */
+  adopt(recovery: RecoveryAnswer, isBusy: (callId: string) => boolean): void {
+    for (const pending of recovery.pending) {
+      if (isBusy(pending.id)) continue;
+      this.#details.set(pending.id, pending);
+      const call = recordedCall(pending);
+      if (!call) {
+        this.#markUncertain(pending);
+        continue;
+      }
+      if (!this.#unanswered.has(call.id)) this.#unanswered.set(call.id, orderOf(pending));
+      const key = keyOf(pending);
+      const queue = this.#keyless.get(call.fingerprint) ?? [];
+      if (!(key ? this.#keyed.has(key.id) : queue.some((known) => known.id === call.id))) this.restore(key, call);
+    }
+  }
+
+  /** Adds a new request. */
+  add(journalSeq: number, key: CallKey | undefined, call: RecordedCall): void {
+    this.#unanswered.set(call.id, [journalSeq, APPENDED]);
+    if (key) this.#keyed.set(key.id, call);
+  }
+
+  /** Marks that the agent has received the request's answer. */
+  markAnswered(callId: string): void {
+    this.#unanswered.delete(callId);
+    this.#unresolved.delete(callId);
+    for (const [key, call] of this.#keyed) if (call.id === callId) this.#keyed.set(key, { ...call, pending: undefined });
+  }
+
+  #markUncertain(pending: Pending): void {
+    this.#details.set(pending.id, pending);
+    if (pending.class !== "retry_safe") this.#unresolved.set(pending.id, pending.tool_name);
+  }
+
+  /** Requests whose answer the agent has not received, oldest first. */
+  unanswered(): string[] {
+    this.#skipCovered();
+    return [...this.#unanswered, ...this.#covered].sort((a, b) => byOrder(a[1], b[1])).map(([id]) => id);
+  }
+
+  /** A pending request that blocks new effects, if any, and its tool. */
+  unresolved(): readonly [string, string] | undefined {
+    return [...this.#unresolved].sort(([a], [b]) => (a < b ? -1 : 1))[0];
+  }
+
+  /** The requests that may have happened, oldest first, and the calls interrupted since the last operation. Requests of this process
+   * lack members that the journal adds, as `revision`. */
+  pending(interrupted: readonly RecordedCall[]): Partial<Pending>[] {
+    const known = new Map([...this.#keyed.values(), ...[...this.#keyless.values()].flat(), ...interrupted].map((call) => [call.id, call]));
+    const found: Partial<Pending>[] = [...this.#unresolved.keys()].filter((id) => !known.has(id)).flatMap((id) => this.#details.get(id) ?? []);
+    for (const call of known.values()) {
+      if (!call.pending) continue;
+      const { retrySafe, reason, attempts, evidence } = call.pending;
+      const state = { class: retrySafe ? "retry_safe" : "reconcile_required", reason, attempts, evidence: [...evidence] };
+      found.push({ id: call.id, tool_name: call.tool, fingerprint: call.fingerprint, ...this.#details.get(call.id), ...state });
+    }
+    const order = (of: Partial<Pending>) => this.#unanswered.get(of.id!) ?? ([0, 0] as const);
+    return found.sort((a, b) => byOrder(order(a), order(b)));
+  }
+
+  /** Whether a pending request may run again only by a decision, which evidence can revoke. */
+  hasRevocable(): boolean {
+    return [...this.#keyless.values()].some((queue) => queue.some((call) => call.pending?.retrySafe));
+  }
+
+  /** Updates pending requests from the journal: decisions and evidence may have been recorded in the meantime. */
+  refresh(recovery: RecoveryAnswer): void {
+    const still = new Map(recovery.pending.map((pending) => [pending.id, pending]));
+    this.#details = still;
+    const blocks = (id: string) => still.has(id) && still.get(id)!.class !== "retry_safe";
+    this.#unresolved = new Map([...this.#unresolved].filter(([id]) => blocks(id)));
+    const refreshed = (call: RecordedCall): RecordedCall => {
+      if (!call.pending) return call;
+      const pending = still.get(call.id);
+      if (blocks(call.id)) this.#unresolved.set(call.id, call.tool);
+      return { ...call, pending: pending && pendingCall(pending) };
+    };
+    this.#keyless = new Map([...this.#keyless].map(([fingerprint, queue]) => [fingerprint, queue.map(refreshed)]));
+    this.#keyed = new Map([...this.#keyed].map(([key, call]) => [key, refreshed(call)]));
+  }
+}

@@ -1,0 +1,93 @@
+// Answers that are lost, at each request of an agent: each effect runs once, and its result is recorded.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { startProxy } from "../../../tests/protocol-client/proxy.mjs";
+import { RunlogError, Unavailable, Usage } from "../dist/index.js";
+import { connectTo, newRun, serve } from "./server.mjs";
+
+const { url } = await serve("--write-schema", "3");
+const REQUESTS = 14;
+
+/** Repeats an operation of a handle until it succeeds. */
+async function persist(operation, tries = 8) {
+  for (let n = 1; ; n++) {
+    try {
+      return await operation();
+    } catch (error) {
+      if (!(error instanceof RunlogError) || n === tries) throw error;
+    }
+  }
+}
+
+/** A program with two effects, through a connection. Returns how often each effect ran. */
+async function book(rl, id) {
+  const effects = { find: 0, pay: 0 };
+  const run = await persist(() => rl.open(id));
+  const found = await persist(() => run.tool("find", { to: "LHR" }, {}, () => `flight ${++effects.find}`));
+  await persist(() => run.checkpoint([{ found }], { step: 1 }));
+  const paid = await persist(() => run.tool("pay", { sum: 1 }, {}, () => `paid ${++effects.pay}`));
+  await persist(() => run.end());
+  assert.deepEqual([found, paid], ["flight 1", "paid 1"]);
+  return effects;
+}
+
+async function check(id, effects) {
+  assert.deepEqual(effects, { find: 1, pay: 1 });
+  const direct = connectTo(url);
+  assert.equal((await direct.lookup(id, "pay", { sum: 1 })).result, "paid 1");
+  assert.equal((await direct.recover(id)).status, "completed");
+}
+
+test("the_client_sends_the_same_bytes_again_whichever_answer_is_lost", async () => {
+  await Promise.all(Array.from({ length: REQUESTS }, async (_, lost) => {
+    const id = newRun();
+    const bodies = [];
+    let n = 0;
+    const rl = connectTo(url, { fetch: async (path, init) => {
+      const at = n++;
+      const answer = await fetch(path, init);
+      bodies.push(init.body);
+      if (at === lost) throw new TypeError("fetch failed");
+      return answer;
+    } });
+    await check(id, await book(rl, id));
+    if (lost < n - 1) assert.equal(bodies[lost], bodies[lost + 1]);
+  }));
+});
+
+test("a_handle_settles_what_a_failed_operation_left_at_each_request", async () => {
+  await Promise.all(Array.from({ length: REQUESTS }, async (_, lost) => {
+    const id = newRun();
+    let n = 0;
+    let failures = 0;
+    const rl = connectTo(url, { deadlineMs: 400, fetch: async (path, init) => {
+      const isLost = n++ >= lost && failures < 4;
+      if (isLost && failures++) throw new TypeError("fetch failed");
+      const answer = await fetch(path, init);
+      if (isLost) throw new TypeError("fetch failed");
+      return answer;
+    } });
+    await check(id, await book(rl, id));
+  }));
+});
+
+test("no_effect_runs_twice_through_a_proxy_that_loses_delays_and_repeats", async () => {
+  const proxy = await startProxy({ target: url, seed: "typescript", faults: 0.3 });
+  try {
+    await Promise.all([1, 2, 3].map(async () => {
+      const id = newRun();
+      await check(id, await book(connectTo(proxy.url), id));
+    }));
+  } finally {
+    proxy.close();
+  }
+});
+
+test("a_server_that_is_not_there_and_a_token_in_clear_are_refused_at_once", async () => {
+  const gone = connectTo("http://127.0.0.1:9", { connectDeadlineMs: 200 });
+  await assert.rejects(gone.open("run"), (error) => error instanceof Unavailable && error.happened === "nothing" && /runlog serve/.test(error.message));
+  assert.throws(() => connectTo("http://example.com", { token: "t" }), Usage);
+  assert.throws(() => connectTo("http://u:p@localhost:1"), Usage);
+  const both = connectTo(["http://127.0.0.1:9", url]);
+  assert.equal(await (await both.open(newRun())).tool("find", {}, {}, () => 1), 1);
+});

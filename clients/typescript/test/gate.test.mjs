@@ -1,0 +1,263 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import {
+  Conflict, Diverged, Failed, Invalid, ReconcileRequired, Redaction, ResultNotRecorded, RunlogError, tool, Unknown, Usage,
+} from "../dist/index.js";
+import { connectTo, defer, newRun, serve } from "./server.mjs";
+
+const { url } = await serve("--write-schema", "3");
+const rl = connectTo(url);
+
+/** An effect that counts its runs. */
+function counted(result = "ok") {
+  const effect = async (call) => {
+    effect.calls.push(call);
+    return typeof result === "function" ? result(call) : result;
+  };
+  effect.calls = [];
+  return effect;
+}
+
+test("a_recorded_call_is_answered_by_the_journal_with_every_digit", async () => {
+  const run = newRun();
+  const order = { id: 1234567890123456789n, sum: 1e20, items: [{ price: 0.1 }], when: new Date("2026-11-30T12:00:00Z") };
+  const effect = counted({ booking: 9007199254740993n, price: 1e21 });
+  const first = await (await rl.open(run)).call("book", order, {}, effect);
+  assert.equal(first.recorded, false);
+  const second = await (await rl.open(run)).call("book", order, {}, effect);
+  assert.deepEqual({ ...second, recorded: false }, first);
+  assert.equal(second.recorded, true);
+  assert.equal(effect.calls.length, 1);
+  const found = await rl.lookup(run, "book", { ...order, id: 1234567890123456789n });
+  assert.equal(found.status, "completed");
+  assert.equal((await rl.lookup(run, "book", { ...order, id: 1234567890123456788n })).status, "unknown");
+});
+
+test("the_same_call_twice_is_two_calls_and_a_later_process_gets_both_answers_in_order", async () => {
+  const id = newRun();
+  let n = 0;
+  const effect = counted(() => ++n);
+  const pay = async (run) => run.tool("pay", { to: "jo" }, {}, effect);
+  const run = await rl.open(id);
+  assert.deepEqual([await pay(run), await pay(run)], [1, 2]);
+  const again = await rl.open(id);
+  assert.deepEqual([await pay(again), await pay(again), await pay(again)], [1, 2, 3]);
+  const unique = await rl.open(newRun());
+  const once = () => unique.tool("pay", { id: 7 }, { unique: true }, effect);
+  assert.deepEqual([await once(), await once()], [4, 4]);
+});
+
+test("calls_that_begin_together_keep_their_order", async () => {
+  const id = newRun();
+  const pay = (run, effect) => Promise.all([0, 1, 2, 3].map((n) => run.tool("pay", {}, {}, () => effect(n))));
+  assert.deepEqual(await pay(await rl.open(id), (n) => n), [0, 1, 2, 3]);
+  assert.deepEqual(await pay(await rl.open(id), () => assert.fail("ran again")), [0, 1, 2, 3]);
+});
+
+test("arguments_without_json_are_refused_with_their_place_and_nothing_runs", async () => {
+  const run = await rl.open(newRun());
+  const effect = counted();
+  const cyclic = {};
+  cyclic.self = cyclic;
+  for (const [args, place] of [
+    [{ to: [1, 2, { when: new Date(NaN) }] }, "$.to[2].when"],
+    [{ to: [1, 2, { when: Symbol("x") }] }, "$.to[2].when"],
+    [{ price: NaN }, "$.price"],
+    [{ "a b": new (class Cart {})() }, '$["a b"]'],
+    [[undefined], "$[0]"],
+    [{ text: "\ud800" }, "$.text"],
+    [new Map([[1, "a"], ["1", "b"]]), "two keys are the same text"],
+    [cyclic, "nests deeper"],
+  ]) {
+    const refused = (error) => error instanceof Invalid && error.message.includes(place) && error.happened === "nothing";
+    await assert.rejects(run.tool("book", args, {}, effect), refused, place);
+  }
+  await assert.rejects(run.tool("book", {}, { key: "" }, effect), Usage);
+  await assert.rejects(run.tool("book", {}, {}, undefined), Usage);
+  await assert.rejects(run.tool("book", {}, { retry: { attempts: 2 } }, effect), Usage);
+  assert.equal(effect.calls.length, 0);
+  assert.equal((await rl.recover(run.id)).pending.length, 0);
+});
+
+test("an_effect_that_may_have_happened_stays_pending_until_a_person_decides", async () => {
+  const id = newRun();
+  const run = await rl.open(id);
+  const lost = () => { throw new TypeError("fetch failed"); };
+  await assert.rejects(run.tool("pay", { sum: 1 }, {}, lost), (error) =>
+    error instanceof ReconcileRequired && error.happened === "unrecorded" && error.action === "operator");
+  const effect = counted();
+  await assert.rejects(run.tool("mail", {}, {}, effect), ReconcileRequired);
+  const next = await rl.open(id);
+  await assert.rejects(next.tool("pay", { sum: 1 }, {}, effect), (error) => error instanceof ReconcileRequired && error.happened === "nothing");
+  assert.equal(next.pending[0].class, "reconcile_required");
+  assert.equal(effect.calls.length, 0);
+  const [waiting] = await collect(rl.undecided(id));
+  assert.deepEqual(waiting.arguments, { sum: 1 });
+  await rl.decide(waiting, "done", { who: "jo", why: "the bank has it", result: { receipt: 12345678901234567890n } });
+  await assert.rejects(rl.decide(waiting, "give_up", { who: "jo", why: "late" }), Conflict);
+  assert.deepEqual(await next.tool("pay", { sum: 1 }, {}, effect), { receipt: 12345678901234567890n });
+  assert.equal(await next.tool("mail", {}, {}, effect), "ok");
+});
+
+async function collect(items) {
+  const found = [];
+  for await (const item of items) found.push(item);
+  return found;
+}
+
+test("a_failure_that_did_not_happen_is_recorded_and_thrown_again", async () => {
+  const id = newRun();
+  class NoSeat extends Error {}
+  const failing = counted(() => { throw new NoSeat("sold out"); });
+  const options = { failedOn: NoSeat, unknownOn: (error) => error instanceof Unknown };
+  const isFailed = (recorded) => (error) => error instanceof Failed && error.text === "sold out" && error.recorded === recorded;
+  await assert.rejects((await rl.open(id)).tool("book", {}, options, failing), isFailed(false));
+  await assert.rejects((await rl.open(id)).tool("book", {}, options, failing), isFailed(true));
+  assert.equal(failing.calls.length, 1);
+});
+
+test("a_call_that_is_safe_to_repeat_runs_again_and_each_attempt_is_recorded_before_it", async () => {
+  const run = await rl.open(newRun());
+  const flaky = counted((call) => { if (call.attempt < 3) throw new Error("timeout"); return call.attempt; });
+  const options = { key: "order-7", retry: { attempts: 3, pauseMs: () => 0 } };
+  assert.equal(await run.tool("pay", {}, options, flaky), 3);
+  assert.deepEqual(flaky.calls.map((call) => [call.id === flaky.calls[0].id, call.attempt, call.idempotencyKey]),
+    [1, 2, 3].map((attempt) => [true, attempt, "order-7"]));
+  assert.equal(await run.tool("pay", {}, { key: "order-7" }, flaky), 3);
+  await assert.rejects(run.tool("pay", { other: 1 }, { key: "order-7" }, flaky), (error) => error instanceof Conflict && error.action === "fix_the_input");
+  const reading = counted((call) => { if (call.attempt === 1) throw new Error("timeout"); return "read"; });
+  await assert.rejects(run.tool("read", {}, { repeatable: true }, reading), (error) => error.happened === "unrecorded" && error.action === "retry");
+  assert.equal(await run.tool("read", {}, { repeatable: true }, reading), "read");
+});
+
+test("a_result_that_cannot_be_recorded_is_returned_and_ends_its_call", async () => {
+  const id = newRun();
+  const effect = counted({ socket: new (class Socket {})() });
+  assert.ok((await (await rl.open(id)).tool("connect", {}, {}, effect)).socket);
+  await assert.rejects((await rl.open(id)).tool("connect", {}, {}, effect), (error) =>
+    error instanceof ResultNotRecorded && error.marker.reason === "no_json" && error.marker.message.includes("$.socket"));
+  assert.equal(effect.calls.length, 1);
+  assert.deepEqual(await collect(rl.undecided(id)), []);
+});
+
+test("a_caller_that_stops_waiting_before_the_effect_leaves_a_call_that_never_started", async () => {
+  const id = newRun();
+  const stop = new AbortController();
+  // The answer to the intent arrives after the caller has left.
+  const slow = connectTo(url, { fetch: async (path, init) => {
+    const answer = await fetch(path, init);
+    if (init.body?.includes("tool_call_requested")) stop.abort(new Error("enough"));
+    return answer;
+  } });
+  const effect = counted();
+  const run = await slow.open(id);
+  await assert.rejects(run.tool("pay", {}, { signal: stop.signal }, effect), /enough/);
+  assert.equal(effect.calls.length, 0);
+  await run.reopen();
+  assert.equal((await rl.recover(id)).pending[0].class, "retry_safe");
+  assert.equal(await run.tool("pay", {}, {}, effect), "ok");
+  assert.equal(effect.calls[0].attempt, 2);
+});
+
+test("a_caller_that_stops_waiting_during_the_effect_finds_its_result_in_the_journal", async () => {
+  const run = await rl.open(newRun());
+  const stop = new AbortController();
+  const [begun, finish] = [defer(), defer()];
+  const effect = async (call) => {
+    begun.resolve(call);
+    return finish.promise;
+  };
+  const call = run.tool("pay", {}, { key: "k", signal: stop.signal }, effect);
+  const { signal } = await begun.promise;
+  stop.abort(new Error("enough"));
+  await assert.rejects(call, /enough/);
+  assert.equal(signal.aborted, true);
+  // It still runs: another call with its key must not overlap with it.
+  await assert.rejects(run.tool("pay", {}, { key: "k" }, counted()), (error) => error instanceof RunlogError && /is running/.test(error.message));
+  finish.resolve("paid");
+  let answer;
+  do answer = await run.call("pay", {}, { key: "k" }, () => assert.fail("ran again")).catch((error) => assert.match(error.message, /is running/));
+  while (!answer);
+  assert.equal(answer.result, "paid");
+});
+
+test("a_new_call_before_the_recorded_calls_is_refused", async () => {
+  const id = newRun();
+  const effect = counted();
+  await (await rl.open(id)).tool("pay", { sum: 1 }, {}, effect);
+  const run = await rl.open(id);
+  await assert.rejects(run.tool("pay", { sum: 2 }, {}, effect), (error) => error instanceof Diverged && error.calls.length === 1 && /"sum":1/.test(error.message));
+  assert.equal(effect.calls.length, 1);
+  await run.tool("pay", { sum: 1 }, {}, effect);
+  await run.tool("pay", { sum: 2 }, {}, effect);
+  assert.equal(effect.calls.length, 2);
+  const loose = await rl.open(id, { onDivergence: "allow" });
+  await loose.tool("pay", { sum: 3 }, {}, effect);
+});
+
+test("a_checkpoint_writes_new_messages_alone_and_covers_the_calls_before_it", async () => {
+  const id = newRun();
+  const effect = counted();
+  const run = await rl.open(id);
+  const messages = [{ role: "user", content: "x".repeat(2000) }];
+  for (let n = 0; n < 3; n++) {
+    await run.tool("pay", {}, {}, effect);
+    messages.push({ role: "tool", content: n, id: 12345678901234567n });
+    await run.checkpoint(messages, { step: n });
+  }
+  const lines = await (await fetch(`${url}/v1/runs/${id}/records?whole=true`)).json();
+  const written = lines.records.map((line) => line.record.payload).filter((payload) => payload.type === "loop_checkpoint");
+  assert.deepEqual(written.map((payload) => payload.messages.length), [2, 1, 1]);
+  const next = await rl.open(id);
+  assert.deepEqual(next.recovery.messages, messages);
+  assert.deepEqual(next.recovery.state, { step: 2 });
+  // It resumes at the checkpoint, so the same call is new. A program from the start gets the recorded answers.
+  await next.tool("pay", {}, {}, effect);
+  assert.equal(effect.calls.length, 4);
+  messages[1] = { role: "tool", content: "compacted" };
+  await next.checkpoint(messages);
+  assert.deepEqual((await rl.open(id)).recovery.messages, messages);
+  const start = await rl.open(id, { fromStart: true });
+  for (let n = 0; n < 4; n++) await start.tool("pay", {}, {}, effect);
+  assert.equal(effect.calls.length, 4);
+});
+
+test("an_ended_run_answers_recorded_calls_and_accepts_nothing_new", async () => {
+  const id = newRun();
+  const effect = counted();
+  const run = await rl.open(id);
+  await run.tool("pay", {}, {}, effect);
+  await run.checkpoint([{ n: 1 }], { s: 1 });
+  await run.end("completed", "done");
+  await run.checkpoint([{ n: 1 }], { s: 1 });
+  const ended = await rl.open(id);
+  assert.equal(ended.epoch, 0);
+  assert.equal(await ended.tool("pay", {}, {}, effect), "ok");
+  await ended.end("completed", "done");
+  for (const operation of [() => ended.tool("mail", {}, {}, effect), () => ended.checkpoint([{ n: 2 }]), () => ended.end("failed")]) {
+    await assert.rejects(operation, (error) => error instanceof Conflict && error.action === "fix_the_input");
+  }
+  assert.equal(effect.calls.length, 1);
+});
+
+test("redacted_content_never_leaves_the_process_and_its_call_is_found", async () => {
+  const id = newRun();
+  const redaction = new Redaction("cards").pointer("pay", "/card").texts((text) => text.replace(/secret/g, "*"));
+  const sent = [];
+  const hidden = connectTo(url, { redaction, fetch: (path, init) => { sent.push(init.body ?? ""); return fetch(path, init); } });
+  const effect = counted({ note: "secret 1" });
+  const pay = async () => (await hidden.open(id)).tool("pay", { card: "4111", sum: 1 }, {}, effect);
+  assert.deepEqual(await pay(), { note: "secret 1" });
+  assert.deepEqual(await pay(), { note: "* 1" });
+  await (await hidden.open(id)).checkpoint(["a secret"], null);
+  assert.equal(effect.calls.length, 1);
+  assert.ok(!/4111|secret/.test(sent.join()));
+});
+
+test("a_tool_is_a_function_whose_calls_go_through_the_gate", async () => {
+  const run = await rl.open(newRun());
+  let ran = 0;
+  const book = tool("book", { key: ({ city }) => `trip-${city}` }, async ({ city }, call) => `${city} ${call.idempotencyKey} ${++ran}`);
+  assert.equal(await book(run, { city: "LHR" }), "LHR trip-LHR 1");
+  assert.equal(await book(run, { city: "LHR" }), "LHR trip-LHR 1");
+});

@@ -1,0 +1,70 @@
+// Agents that are killed in the middle of a call, and their successors.
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "node:test";
+import { Active } from "../dist/index.js";
+import { connectTo, newRun, serve } from "./server.mjs";
+
+const { url, folder } = await serve();
+const rl = connectTo(url);
+
+function start(run, mode) {
+  const ledger = join(folder, `${run}.ledger`);
+  const child = spawn(process.execPath, [new URL("agent.mjs", import.meta.url).pathname, url, run, ledger, mode], { stdio: ["pipe", "pipe", "inherit"] });
+  let output = "";
+  child.stdout.on("data", (text) => (output += text));
+  const end = once(child, "close").then(([code, signal]) => ({ output: output.trim().split("\n"), code, signal }));
+  return { child, end, effects: () => readFileSync(ledger, "utf8").trim().split("\n") };
+}
+
+test("a_successor_repeats_a_call_with_a_key_and_answers_the_others_from_the_journal", async () => {
+  const run = newRun();
+  const killed = start(run, "die");
+  assert.equal((await killed.end).signal, "SIGKILL");
+  const next = start(run, "");
+  assert.equal((await next.end).output.at(-1), "done");
+  assert.deepEqual(next.effects(), ["find", "book order-7 1", "book order-7 2", "pay"]);
+  const third = start(run, "");
+  assert.equal((await third.end).output.at(-1), "done");
+  assert.equal(third.effects().length, 4);
+});
+
+test("a_successor_runs_nothing_on_top_of_a_call_that_may_have_happened", async () => {
+  const run = newRun();
+  const killed = start(run, "die-paying");
+  await killed.end;
+  const next = start(run, "");
+  assert.equal((await next.end).output.at(-1), "ReconcileRequired nothing operator");
+  let decided = 0;
+  for await (const effect of rl.undecided()) {
+    if (effect.run_id !== run) continue;
+    assert.equal(effect.tool_name, "pay");
+    await rl.decide(effect, "not_done", { who: "jo", why: "the bank has no payment", force: true });
+    decided++;
+  }
+  assert.equal(decided, 1);
+  const last = start(run, "");
+  assert.equal((await last.end).output.at(-1), "done");
+  assert.deepEqual(last.effects(), ["find", "book order-7 1", "pay", "pay"]);
+});
+
+test("of_two_processes_on_a_run_the_last_continues_and_the_result_of_the_first_is_evidence", async () => {
+  const id = newRun();
+  const first = start(id, "hold");
+  while (!/paying/.test(String(await once(first.child.stdout, "data"))));
+  await assert.rejects(rl.open(id, { unlessActiveMs: 60_000 }), Active);
+  const run = await rl.open(id, { fromStart: true });
+  first.child.stdin.write("go\n");
+  assert.deepEqual((await first.end).output.at(-1), "Fenced evidence stop");
+  const effects = [];
+  for await (const effect of rl.undecided(id)) effects.push(effect);
+  assert.equal(effects.length, 1);
+  const [waiting] = effects;
+  assert.equal(waiting.against, waiting.evidence[0].record_id);
+  await assert.rejects(rl.decide(waiting, "not_done", { who: "jo", why: "?" }), /is evidence that it happened/);
+  await rl.decide(waiting, "adopt", { who: "jo", why: "the process says so" });
+  assert.equal(await run.tool("pay", { sum: 180 }, {}, () => assert.fail("paid twice")), "paid");
+});

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# typescript.sh test [OPTION...]     compiles the TypeScript client, compares its types with the server's, and runs its tests with
+#                                    bin/runlog, or $RUNLOG_BIN; options go to `node --test`
+# typescript.sh install              fetches the packages that compiling needs and nothing else
+# typescript.sh build                compiles clients/typescript/dist
+set -euo pipefail
+# shellcheck source=scripts/env.sh
+. "$(dirname "$0")/env.sh"
+cd "$top/clients/typescript"
+
+if ! has node || ! node -e 'process.exit(Number(process.versions.node.split(".")[0]) >= 20 ? 0 : 1)'; then
+  die "Node 20 or newer is missing"
+fi
+has npm || die "npm is missing; Debian's package npm has it"
+
+# The lock file has the hash of every package, and no package may run a script.
+modules() {
+  local recipe
+  recipe=$(sha256sum package.json package-lock.json | sha256sum | cut -c 1-16)
+  exec 9>.install.lock
+  flock -w 600 9
+  if [ ! -e "node_modules/ready-$recipe" ]; then
+    timeout 300 npm ci --ignore-scripts --no-audit --no-fund --loglevel=error </dev/null >&2
+    touch "node_modules/ready-$recipe"
+  fi
+  exec 9>&-
+}
+
+build() {
+  modules
+  rm -rf dist
+  node_modules/.bin/tsc --project tsconfig.json
+}
+
+mode=${1:-test}
+shift || true
+case $mode in
+  install) modules ;;
+  build) build ;;
+  test)
+    export RUNLOG_BIN=${RUNLOG_BIN:-$top/bin/runlog}
+    [ -x "$RUNLOG_BIN" ] || die "no command at $RUNLOG_BIN: run make build, or name another with RUNLOG_BIN"
+    build
+    node types/generate.mjs
+    node_modules/.bin/tsc --project types/tsconfig.json
+    timeout --kill-after=10 300 node --test --test-concurrency=4 "$@" test/*.test.mjs </dev/null
+    ;;
+  *) die "usage: $0 test|install|build" ;;
+esac

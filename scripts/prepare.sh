@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # prepare.sh   Fetches and starts what `test.sh all` needs beside compiled tests: Docker, the image of Kafka, two Python
-# environments, and Java's jars. It mostly waits for the network, so test.sh runs it while cargo compiles.
+# environments, the packages of the TypeScript client, and Java's jars. It mostly waits for the network, so test.sh runs it while cargo compiles.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"
@@ -14,5 +14,6 @@ flock -w 1200 9 || die "another process has been preparing the tests for 20 minu
 scripts/docker.sh
 deploy/kafka/build.sh
 scripts/python.sh install
+scripts/typescript.sh install
 tests/python/venv.sh >/dev/null
 tests/java/jars.sh >/dev/null

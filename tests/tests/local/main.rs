@@ -25,6 +25,7 @@ mod example_records;
 mod foreign_golden;
 mod foreign_openapi;
 mod foreign_python_client;
+mod foreign_typescript_client;
 mod gate;
 mod handles;
 mod home_requests;

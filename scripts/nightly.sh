@@ -88,6 +88,7 @@ case $part in
     step 30 build make build
     step 5 wheels scripts/python.sh wheels
     step 10 compose make compose-check
+    step 15 compose-three make compose-three-check
     # The first time, Go compiles Helm and kubectl-validate.
     step 30 chart scripts/chart.sh
     step 10 systemd scripts/systemd.sh

@@ -116,7 +116,7 @@ def consistent():
         assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] == 1000
         assert pod["automountServiceAccountToken"] is False
         for rule in kinds.get("NetworkPolicy", {"spec": {"ingress": []}})["spec"]["ingress"]:
-            assert {port["port"] for port in rule["ports"]} <= ports
+            assert {port["port"] for port in rule["ports"]} <= ports, f"the pod lacks a port of {rule}"
             assert "from" in rule or rule["ports"][0]["port"] != "admin", "everyone reaches the port of metrics"
         if "ServiceMonitor" in kinds:
             wanted = kinds["ServiceMonitor"]["spec"]["selector"]["matchLabels"].items()

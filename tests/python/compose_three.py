@@ -101,8 +101,8 @@ def publish(server, record_id):
 
 
 def records(server):
-    shown = json.loads(runlog(server, "show", "trip-1", "--consistency", "latest").stdout)
-    return [record["record_id"] for record in shown["records"]]
+    shown = runlog(server, "show", "trip-1", "--consistency", "latest").stdout
+    return [json.loads(line)["record_id"] for line in shown.splitlines()]
 
 
 def main():

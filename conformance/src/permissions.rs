@@ -1,4 +1,4 @@
-//! Permission to run a call again: what a server checks before it appends an attempt, and what the judge refuses. The judge
+//! Permission to run a call again: the checks of a server before it appends an attempt, and those by the judge. The judge
 //! reads facts of schema version 3, which a server writes if it lists the feature `bases`.
 
 use super::{

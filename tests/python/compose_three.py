@@ -109,8 +109,8 @@ def main():
     if len(sys.argv) != 1:
         sys.exit(__doc__)
     try:
-        told = compose("up")
-        assert all(url in told for url in [*URLS, PROMETHEUS]), told
+        printed = compose("up")
+        assert all(url in printed for url in [*URLS, PROMETHEUS]), printed
         publish(0, "r-1")
         publish(1, "r-2")
         assert records(0) == records(1) == ["r-1", "r-2"], (records(0), records(1))

@@ -111,7 +111,7 @@ async def work(server, admin, trust, every, limited, number):
     found = [await agent.ask("POST", records, turn("talk", f"r-{number}", "x")) for _ in range(2)]
     outcomes = [json.loads(body)["outcome"] for _, body in found]
     assert outcomes == ["applied", "repeat"], found
-    # Of a writer that does not have the run.
+    # Its writer does not have the run.
     stranger = turn(f"run-{number}", f"s-{number}", "x") | {"writer_id": "stranger", "writer_epoch": 9, "writer_seq": 1}
     status, body = await agent.ask("POST", f"/v1/runs/run-{number}/records", stranger)
     assert status == 409 or json.loads(body)["outcome"] == "refused", (status, body)

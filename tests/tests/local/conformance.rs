@@ -64,7 +64,7 @@ fn detail<'a>(report: &'a Value, name: &str) -> &'a str {
     lines.find(|line| line["name"] == name).and_then(|line| line["detail"].as_str()).unwrap_or_default()
 }
 
-/// The names of all rules, or of those that only servers with a feature have.
+/// The names of all rules, or of the rules that only servers with a feature have.
 fn names(with_feature: bool) -> anyhow::Result<BTreeSet<String>> {
     let list = Runlog::without_server().answer(&["conformance", "--list"])?;
     let listed = list["rules"].as_array().context("rules")?.iter();

@@ -26,7 +26,7 @@ impl Projector {
                 ErrorKind::NotFound,
                 format!(
                     "record {} of run {run_id} was appended at partition {partition}, offset {}, and an operator skipped it: it is \
-                     not applied; read the run before you go on",
+                     not applied; read the run before you continue",
                     OrEmpty::from(record_id),
                     place.0
                 ),

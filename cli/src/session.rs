@@ -43,7 +43,7 @@ impl Session {
         }
     }
 
-    /// Checks that the server has all of `features`, before a request that an older server would misunderstand. Returns the
+    /// Checks that the server has all of `features`, before a request that a server without them would misunderstand. Returns the
     /// server's journal, which lists the others.
     ///
     /// Errors: `Usage` with the missing feature. The check has no effect.
@@ -52,9 +52,9 @@ impl Session {
         match features.iter().find(|feature| !journal.has(**feature)) {
             None => Ok(journal),
             Some(feature) => Err(Error::usage(format!(
-                "{} is older than this command and does not have the feature {feature}; upgrade the server first. Nothing \
-                 happened",
-                self.client.base()
+                "{} does not have the feature {feature}; {}. Nothing happened",
+                self.client.base(),
+                feature.remedy()
             ))),
         }
     }

@@ -53,6 +53,7 @@ fn an_older_server_gets_no_request_that_it_would_interpret_differently() {
     let skip = r#"{"partition":0,"payload":{"type":"skip","offset":9,"who":"w","why":"t"}}"#;
     let decision = r#"{"run_id":"r","record_id":"d","facts":{"revision":3},"payload":{"type":"effect_resolution","request_record_id":"q","decision":"not_done","who":"w","why":"t"}}"#;
     let started = r#"{"run_id":"r","record_id":"a","payload":{"type":"run_lifecycle","status":"started"}}"#;
+    let repeatable = r#"{"run_id":"r","record_id":"q","facts":{"repeatable":true},"payload":{"type":"tool_call_requested","request_id":"q","call_id":"c","tool_name":"look","arguments":1}}"#;
     let until = ["retention", "conversation_turn", "--until", "2100-01-01T00:00:00Z"];
     for (arguments, more, line, feature) in [
         (&["dead-letter", "skip", "0:9"][..], &["--dry-run"][..], "", "dry_run"),
@@ -65,6 +66,7 @@ fn an_older_server_gets_no_request_that_it_would_interpret_differently() {
         (&["publish", "--strict"], &[], started, "strict"),
         (&["publish"], &[], skip, "force"),
         (&["publish"], &[], decision, "revisions"),
+        (&["publish"], &[], repeatable, "bases"),
     ] {
         let (url, requests) = older();
         let mut command = command();
@@ -80,6 +82,8 @@ fn an_older_server_gets_no_request_that_it_would_interpret_differently() {
         let message = document["error"]["message"].as_str().unwrap_or_default();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {document}");
         assert!(message.contains(&format!("does not have the feature {feature};")), "{arguments:?}: {message}");
+        // A server of this version lacks the feature, too, unless it writes version 3.
+        assert_eq!(message.contains("--write-schema 3"), feature == "bases", "{arguments:?}: {message}");
         let requests = requests.lock().unwrap();
         assert!(
             !requests.is_empty() && requests.iter().all(|line| line.starts_with("GET /v1/journal")),

@@ -292,9 +292,11 @@ impl Http {
             return Ok(());
         }
         let message = format!(
-            "the server at {} does not have the feature {}, which record {} needs; upgrade the server first. Nothing was \
-             appended",
-            self.server, feature, record.body.record_id
+            "the server at {} does not have the feature {}, which record {} needs; {}. Nothing was appended",
+            self.server,
+            feature,
+            record.body.record_id,
+            feature.remedy()
         );
         Err(Error::new(ErrorKind::Unavailable, Action::Operator, message))
     }

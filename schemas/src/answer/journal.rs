@@ -75,6 +75,15 @@ impl Feature {
     pub fn needs_basis(self) -> bool {
         matches!(self, Self::Bases | Self::Commitments)
     }
+
+    /// Returns what an operator does so that a server has the feature, as an imperative for error messages.
+    pub fn remedy(self) -> &'static str {
+        if self.needs_basis() {
+            "start it with --write-schema 3, and upgrade it first if it is older"
+        } else {
+            "it is older: upgrade it first"
+        }
+    }
 }
 
 symbols! {

@@ -76,6 +76,7 @@ pub(crate) fn refused_results(what: &str, all: &[Evidence], text: &mut Text) {
             ("position", position(&evidence.position)),
             ("logged at", evidence.logged_at.as_ref().into()),
             ("writer", evidence.writer_id.as_ref().into()),
+            ("claimed by", evidence.claimed_by.as_ref().into()),
             ("epoch", evidence.epoch.into()),
             ("content hash", evidence.content_hash.map(|hash| hash.to_string()).into()),
             ("payload", Cell::from(evidence.payload.as_ref().map(Json::as_str)).clip(EVIDENCE_CHARS_MAX)),

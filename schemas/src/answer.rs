@@ -30,7 +30,8 @@ mod whoami;
 pub use crate::or_other::OrOther;
 pub use appended::{Appended, Disposition, Outcome, ReadBack, Warning, Writer};
 pub use calls::{
-    CallError, Done, Effect, EffectRun, EffectState, Effects, Evidence, Lookup, LookupStatus, Pending, PendingState,
+    CallError, Done, Effect, EffectRun, EffectState, Effects, Evidence, EvidenceError, Lookup, LookupStatus, Pending,
+    PendingState,
 };
 pub use changes::{Change, Operation};
 pub use events::{Event, Events};

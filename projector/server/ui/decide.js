@@ -61,7 +61,7 @@ function Late({ evidence, isOnly, effect }) {
   return html`<article class="late"><header><b>A late result says that it ${ended(evidence)}</b>${evidence.adoptable && !isOnly ? html`<${Badge} tone="violet">the one to adopt<//>` : null}</header>
     <${Outcome} payload=${raw?.payload || evidence.payload} label="The late result" call=${effect.id} isRaw=${!!raw?.payload} />
     ${allows('read_content') && effect.state && !raw?.payload && concealed(evidence.payload) ? html`<button type="button" class="text" title="The audit log records this" onClick=${load}>Show the content</button>` : null}<${Trouble} problem=${raw?.problem} />
-    <footer>Arrived ${words.moment(evidence.logged_at)} UTC from ${words.process(evidence.epoch)}, when ${words.reason(evidence.reason)}. <bdi>${words.shorten(evidence.record_id, 40)}</bdi>, <span class="mono">${words.place(evidence.position)}</span></footer></article>`;
+    <footer>Arrived ${words.moment(evidence.logged_at)} UTC from ${words.process(evidence.epoch)}${evidence.claimed_by ? html` on <bdi>${words.shorten(evidence.claimed_by, 40)}</bdi>` : ''}, when ${words.reason(evidence.reason)}. <bdi>${words.shorten(evidence.record_id, 40)}</bdi>, <span class="mono">${words.place(evidence.position)}</span></footer></article>`;
 }
 
 function Story({ effect, story, at, made }) {

@@ -26,6 +26,7 @@ use std::{ops::ControlFlow, str::FromStr};
 
 pub mod anomalies;
 pub mod checkpoint;
+mod claims;
 pub mod contents;
 pub mod copies;
 pub mod counts;

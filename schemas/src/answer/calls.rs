@@ -131,6 +131,9 @@ pub struct Evidence {
     /// The writer; empty if the run was never claimed.
     #[serde(default)]
     pub writer_id: Option<OrEmpty<WriterId>>,
+    /// Who claimed the run in that epoch for that writer, as the claim says it. Null if that claim was not applied.
+    #[serde(default)]
+    pub claimed_by: Option<String>,
     /// Whether an `adopt` decision with the effect's `basis` adopts this piece of evidence. At most one piece of a pending effect is
     /// adoptable, and no piece of an ended effect.
     #[serde(default)]
@@ -140,9 +143,25 @@ pub struct Evidence {
     #[cfg_attr(feature = "openapi", schemars(with = "Option<form::LinePayload>"))]
     #[serde(default)]
     pub payload: Option<Json>,
+    /// The result in a `tool_call_completed` payload; `{"masked": CLASS}` if it is masked there. Null if the payload has none.
+    #[serde(default)]
+    pub result: Option<Json>,
+    /// The failure in a `tool_call_failed` payload. Null if the payload has none.
+    #[serde(default)]
+    pub error: Option<EvidenceError>,
     /// Set if the payload could not be read from the content store. `payload` is then its claim check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing_content: Option<MissingContent>,
+}
+
+/// The failure that a piece of evidence reports.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct EvidenceError {
+    /// The kind of failure, as the tool named it.
+    pub kind: String,
+    /// The failure's message; `{"masked": CLASS}` if it is masked.
+    pub message: Json,
 }
 
 /// An effect without a recorded end. It may have happened.
@@ -280,6 +299,9 @@ pub struct EffectRun {
     pub epoch: Epoch,
     /// The epoch's writer; empty if it was never claimed.
     pub writer_id: OrEmpty<WriterId>,
+    /// Who claimed the run in that epoch, as the claim says it. Null if it was never claimed, and from an older server.
+    #[serde(default)]
+    pub claimed_by: Option<String>,
     /// The age of the last applied record of the run's writer, milliseconds; null if unknown. Operators' records do not count.
     pub age_millis: Option<u64>,
 }

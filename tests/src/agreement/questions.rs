@@ -410,7 +410,7 @@ fn logged(evidence: &mut Value) {
     }
 }
 
-/// Effects with the product's times, without the payloads of their evidence, which lists mask.
+/// Effects with the product's times, without the payloads and the results of their evidence, which lists mask.
 fn without_payloads(mut effects: Value) -> Value {
     for effect in list_items(&mut effects) {
         if let Some(millis) = effect.as_object_mut().and_then(|members| members.remove("since_millis")) {
@@ -421,7 +421,7 @@ fn without_payloads(mut effects: Value) -> Value {
     for evidence in each_evidence(&mut effects) {
         logged(evidence);
         if let Some(members) = evidence.as_object_mut() {
-            members.remove("payload");
+            members.retain(|name, _| !["payload", "result", "error"].contains(&name.as_str()));
         }
     }
     effects

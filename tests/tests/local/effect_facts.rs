@@ -5,7 +5,11 @@ use runlog_tests::server::{Launch, Server};
 use serde_json::{Value, json};
 
 fn claim(server: &Server) -> anyhow::Result<Value> {
-    Ok(server.post("/v1/runs/r/claims", &json!({}))?.1)
+    claim_by(server, "")
+}
+
+fn claim_by(server: &Server, claimed_by: &str) -> anyhow::Result<Value> {
+    Ok(server.post("/v1/runs/r/claims", &json!({ "claimed_by": claimed_by }))?.1)
 }
 
 fn append(server: &Server, claim: &Value, (id, agent): (&str, &str), payload: &Value) -> anyhow::Result<()> {
@@ -55,6 +59,42 @@ fn an_effect_reports_its_last_start_with_time_agent_and_arguments() -> anyhow::R
     ensure!(since(&again) >= since(&requested) && again["age_millis"].is_u64(), "{again}");
     let (_, lines) = server.get("/v1/runs/r/records?order=desc")?;
     ensure!(lines["records"][0]["logged_at"] == again["since"], "{lines} {again}");
+    server.terminate()?;
+    Ok(())
+}
+
+#[test]
+fn an_effect_names_who_claimed_its_run_and_who_claimed_it_for_each_late_result() -> anyhow::Result<()> {
+    let server = Launch::temporary()?.partitions(1).start()?;
+    let first = claim_by(&server, "host a, process 1")?;
+    let call = json!({ "type": "tool_call_requested", "request_id": "q", "call_id": "c", "tool_name": "pay" });
+    append(&server, &first, ("asked", "one"), &call)?;
+    ensure!(effect(&server)?.0["run"]["claimed_by"] == "host a, process 1");
+    claim_by(&server, "host b, process 2")?;
+    let done = json!({ "type": "tool_call_completed", "request_record_id": "asked", "result": { "paid": 1.50 } });
+    let failed = json!({ "type": "tool_call_failed", "request_record_id": "asked", "error_kind": "declined",
+        "error_message": "no money" });
+    let late = |(id, writer_id): (&str, &Value), payload: &Value| {
+        let record = json!({ "run_id": "r", "record_id": id, "writer_id": writer_id, "writer_epoch": 1,
+            "payload": payload });
+        server.post("/v1/runs/r/records", &record)
+    };
+    late(("done", &first["writer_id"]), &done)?;
+    late(("failed", &first["writer_id"]), &failed)?;
+    late(("forged", &json!("another")), &done)?;
+    let (listed, pending) = effect(&server)?;
+    ensure!(listed["run"]["claimed_by"] == "host b, process 2", "{listed}");
+    for effect in [&listed, &pending] {
+        let claimants = effect["evidence"].as_array().into_iter().flatten().map(|late| late["claimed_by"].clone());
+        let claimants = Value::from_iter(claimants);
+        ensure!(claimants == json!(["host a, process 1", "host a, process 1", null]), "{effect}");
+    }
+    let reported = |effect: &Value| json!([effect["evidence"][0]["result"], effect["evidence"][1]["error"]]);
+    ensure!(
+        reported(&pending) == json!([{ "paid": 1.50 }, { "kind": "declined", "message": "no money" }]),
+        "{pending}"
+    );
+    ensure!(pending["evidence"][0]["error"].is_null() && pending["evidence"][1]["result"].is_null(), "{pending}");
     server.terminate()?;
     Ok(())
 }

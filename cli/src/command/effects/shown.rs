@@ -154,6 +154,7 @@ fn process_facts(effect: &Effect) -> Vec<(&'static str, Cell)> {
         facts.extend([
             ("run", Cell::status(run.status.as_str())),
             ("run's writer", Cell::from(&run.writer_id)),
+            ("claimed by", run.claimed_by.as_ref().into()),
             ("run's epoch", run.epoch.into()),
             ("last record", ago(run.age_millis).into()),
         ]);

@@ -1,4 +1,4 @@
-//! `records`: every applied record, whole, and its id.
+//! `records`: every applied record, whole, its id, and the epoch of a claim.
 
 use super::{
     changes::Changes,
@@ -6,17 +6,20 @@ use super::{
 };
 use crate::index::store::{
     Rows,
-    records::{RecordRow, by_id, key},
+    records::{RecordRow, by_id, claim, key},
 };
-use runlog_schemas::{id::ContentHash, judge::FirstJudgement};
+use runlog_schemas::{id::ContentHash, judge::FirstJudgement, record::RecordKind};
 
-/// Stores the record and its id. Returns its content hash.
+/// Stores the record, its id and, of a claim, its epoch. Returns its content hash.
 pub fn project<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, changes: &mut Changes<'_, R>) -> ContentHash {
     let row = RecordRow::encode(at.logged_at_millis, at.framed);
     changes.put_encoded(key(record.run_id, at.offset, at.index), row);
     let content_hash = record.content_hash();
     let seen = FirstJudgement { content_hash, offset: at.offset, index: at.index, refused: None };
     changes.put(by_id(record.run_id, record.record_id), &seen);
+    if record.kind == RecordKind::RunClaim {
+        changes.put(claim(record.run_id, record.writer_epoch), &at.offset);
+    }
     content_hash
 }
 

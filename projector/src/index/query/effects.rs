@@ -2,7 +2,8 @@
 
 use super::{
     Content, Order, Span, TopicPartition,
-    timeline::{BYTES_MAX, Budget, Show, arguments, masked_payload},
+    claims::Claims,
+    timeline::{BYTES_MAX, Budget, Show, arguments, masked_payload, reported},
     visible::Visible,
 };
 use crate::index::{
@@ -23,12 +24,13 @@ use runlog_schemas::{
         Class,
         lifecycle::{EffectStatus, LifecycleStatus},
     },
-    payload::Payload,
+    payload::{Payload, RunClaim},
+    record::Sequencing,
 };
-use std::ops::ControlFlow;
+use std::{ops::ControlFlow, rc::Rc};
 
 /// A page of a run's pending effects, by request within the page, with the content of their evidence unmasked. One seek, a
-/// step each, and a decode per piece of evidence. With `contents`, evidence is also read from the content store.
+/// step each, a decode per piece of evidence, and two gets for each epoch of evidence. With `contents`, evidence is also read from the content store.
 ///
 /// The page ends after the effect whose evidence reaches [`BYTES_MAX`]. Evidence from the content store uses the rest of
 /// these bytes, exceeded by at most one content; further evidence is shown as its claim check. `now` is the log's time,
@@ -45,25 +47,21 @@ pub fn pending<R: Rows>(
 ) -> Result<(Vec<Pending>, Option<Vec<u8>>), Error> {
     let budget = Budget::new(BYTES_MAX);
     let run = rows.get::<RunRow>(&store::runs::key(run_id))?.unwrap_or_default();
-    let shown = ShownEvidence {
-        place,
-        horizons: Horizons::read(|key| rows.get(key))?,
-        show: Show::Raw,
-        contents,
-        budget: &budget,
-    };
+    let horizons = Horizons::read(|key| rows.get(key))?;
+    let claims = Claims::new(rows, &horizons);
+    let shown = ShownEvidence { place, horizons: &horizons, claims, show: Show::Raw, contents, budget: &budget };
     let (mut effects, next) = bounded_page(rows, &pending_of(run_id), (cursor, limit, &budget), |key, row| {
         let mut parts = Parts::new(key);
         let (Some(_), Some(_), Some(id)) = (parts.text(), parts.u8(), parts.id::<RecordId>()) else { return Ok(None) };
         let row: EffectRow = store::decode(key, row)?;
-        budget.take(evidence_bytes(&row));
+        budget.take(shown.bytes(run_id, &row)?);
         Ok(Some((id, row)))
     })?;
     let answer = |(id, row): (RecordId, EffectRow)| {
         let ((class, reason), state) = (row.class(), now.map(|now| state(&run, &row, now).into()));
         Ok(Pending {
             kind: row.kind.into(),
-            evidence: shown.evidence(&row, true)?,
+            evidence: shown.evidence(run_id, &row, true)?,
             id,
             tool_name: row.tool_name,
             fingerprint: row.fingerprint,
@@ -159,8 +157,8 @@ impl Filter<'_> {
 
 /// A page of this partition's effects of visible runs, pending before ended, with evidence and arguments as `show` says.
 /// The page ends after the effect whose evidence and records exceed the budget. `now` is the log's time, milliseconds since
-/// the Unix epoch. A seek per list, of ended effects a seek per run that begins with the prefix; a step for each effect, and two or
-/// three gets.
+/// the Unix epoch. A seek per list, of ended effects a seek per run that begins with the prefix; a step for each effect, two or
+/// three gets, and two for each epoch of the run and of evidence.
 ///
 /// Errors: `Usage` for a cursor of another list.
 pub fn page<'f, R: Rows>(
@@ -183,7 +181,9 @@ pub fn page<'f, R: Rows>(
     let has_ended = |at: usize| filter.listed == Listed::Contradicted || at > 0;
     let list = |cursor: &[u8]| lists.iter().position(|list| cursor.starts_with(list.bytes()));
     let from = cursor.map_or(Ok(0), |cursor| list(cursor).ok_or_else(super::foreign_cursor))?;
-    let shown = ShownEvidence { place, horizons: Horizons::read(|key| rows.get(key))?, show, contents: None, budget };
+    let horizons = Horizons::read(|key| rows.get(key))?;
+    let claims = Claims::new(rows, &horizons);
+    let shown = ShownEvidence { place, horizons: &horizons, claims, show, contents: None, budget };
     let mut page = Vec::new();
     for (at, list) in lists.iter().enumerate().skip(from) {
         let cursor = cursor.filter(|_| at == from);
@@ -208,8 +208,8 @@ pub fn page<'f, R: Rows>(
             if !filter.matches(&row) {
                 return Ok(None);
             }
-            let records = EffectRecords::read(rows, run_id.borrow(), &row)?;
-            budget.take(evidence_bytes(&row) + records.bytes());
+            let records = EffectRecords::read((rows, &shown.claims), run_id.borrow(), &row)?;
+            budget.take(shown.bytes(run_id.borrow(), &row)? + records.bytes());
             answer(&shown, (run_id, id), row, records, (!has_ended(at), now)).map(Some)
         })?;
         page.extend(effects);
@@ -231,40 +231,48 @@ pub(super) fn state(run: &RunRow, row: &EffectRow, now: i64) -> PendingState {
     if run.runs_effects_of(row.last_started_in, now) { PendingState::Running } else { PendingState::Waiting }
 }
 
-/// An effect's run, and the records that requested it and started it last.
+/// An effect's run with its claim, and the records that requested the effect and started it last.
 struct EffectRecords {
     run: Option<RunRow>,
+    claim: Option<Rc<RunClaim>>,
     request: Option<RecordRow>,
     /// None if the request is the last start.
     start: Option<RecordRow>,
 }
 
 impl EffectRecords {
-    fn read<R: Rows>(rows: &R, run_id: RunId<&str>, row: &EffectRow) -> Result<Self, Error> {
+    fn read<R: Rows>(
+        (rows, claims): (&R, &Claims<'_, R>),
+        run_id: RunId<&str>,
+        row: &EffectRow,
+    ) -> Result<Self, Error> {
         let record = |at| super::record_row(rows, run_id, at);
         let (request, start) = ((row.offset, row.index), (row.start_offset, row.start_index));
-        Ok(Self {
-            run: rows.get(&store::runs::key(run_id))?,
-            request: record(request)?,
-            start: if start == request { None } else { record(start)? },
-        })
+        let run: Option<RunRow> = rows.get(&store::runs::key(run_id))?;
+        let claim = match &run {
+            Some(RunRow { head, .. }) => claims.claim(run_id, head.epoch, head.writer_id.borrow())?,
+            None => None,
+        };
+        Ok(Self { run, claim, request: record(request)?, start: if start == request { None } else { record(start)? } })
     }
 
     fn bytes(&self) -> u64 {
-        [&self.request, &self.start].into_iter().flatten().map(|row| row.framed.0.len() as u64).sum()
+        let records = [&self.request, &self.start].into_iter().flatten().map(|row| row.framed.0.len());
+        let claimed_by = self.claim.iter().map(|claim| claim.claimed_by.len());
+        records.chain(claimed_by).sum::<usize>() as u64
     }
 }
 
 /// The answer about an effect, pending or ended, at the log's time `now`.
-fn answer(
-    shown: &ShownEvidence<'_>,
+fn answer<R: Rows>(
+    shown: &ShownEvidence<'_, R>,
     (run_id, id): (RunId, RecordId),
     row: EffectRow,
-    EffectRecords { run, request, start }: EffectRecords,
+    EffectRecords { run, claim, request, start }: EffectRecords,
     (pending, now): (bool, i64),
 ) -> Result<Effect, Error> {
     let (place, (class, reason)) = (shown.place, row.class());
-    let stored = request.as_ref().map(|request| super::decode(request, row.offset, &shown.horizons)).transpose()?;
+    let stored = request.as_ref().map(|request| super::decode(request, row.offset, shown.horizons)).transpose()?;
     let arguments = stored.as_ref().map(|stored| arguments(stored, place, shown.show)).transpose()?.flatten();
     let started = match &start {
         Some(start) => Some(super::summary(start)?),
@@ -275,8 +283,8 @@ fn answer(
     let state = state(run.as_ref().unwrap_or(&RunRow::default()), &row, now);
     Ok(Effect {
         position: place.position(row.offset, row.index),
-        evidence: shown.evidence(&row, pending)?,
-        contradicting: shown.contradicting(&row)?,
+        evidence: shown.evidence(run_id.borrow(), &row, pending)?,
+        contradicting: shown.contradicting(run_id.borrow(), &row)?,
         contradictions: row.contradictions,
         since: logged_at_millis.filter(|at| *at > 0).map(|at| super::time(at.cast_unsigned())),
         age_millis: logged_at_millis.and_then(|at| super::age_millis(at, now)),
@@ -292,6 +300,7 @@ fn answer(
             epoch: run.head.epoch,
             age_millis: super::age_millis(run.wrote_at_millis, now),
             writer_id: run.head.writer_id,
+            claimed_by: claim.map(|claim| claim.claimed_by.clone()),
         }),
         run_id,
         pending: EffectState {
@@ -321,15 +330,11 @@ fn bounded_page<R: Rows, T>(
     super::page_of(rows, span, |items| items == limit || budget.is_over(), take)
 }
 
-/// The bytes of an effect's refused results in the index.
-fn evidence_bytes(row: &EffectRow) -> u64 {
-    row.evidence.iter().chain(&row.contradicting).map(|evidence| evidence.framed.0.len() as u64).sum()
-}
-
 /// How evidence is shown.
-struct ShownEvidence<'a> {
+struct ShownEvidence<'a, R> {
     place: TopicPartition<'a>,
-    horizons: Horizons,
+    horizons: &'a Horizons,
+    claims: Claims<'a, R>,
     show: Show,
     /// None if evidence in the content store is shown as its claim check.
     contents: Option<&'a Contents>,
@@ -337,25 +342,37 @@ struct ShownEvidence<'a> {
     budget: &'a Budget,
 }
 
-impl ShownEvidence<'_> {
+impl<R: Rows> ShownEvidence<'_, R> {
+    /// The bytes of an effect's refused results in the index, and of the names of their claimants.
+    fn bytes(&self, run_id: RunId<&str>, row: &EffectRow) -> Result<u64, Error> {
+        let mut bytes = 0;
+        for EvidenceRow { framed, .. } in row.evidence.iter().chain(&row.contradicting) {
+            let record = super::envelope(&framed.0)?;
+            let claim = self.claims.claim(run_id, record.writer_epoch, record.writer_id)?;
+            bytes += framed.0.len() + claim.map_or(0, |claim| claim.claimed_by.len());
+        }
+        Ok(bytes as u64)
+    }
+
     /// An effect's evidence, oldest first. Reads the newest from the content store first, because a decision depends on it.
-    fn evidence(&self, row: &EffectRow, pending: bool) -> Result<Vec<Evidence>, Error> {
+    fn evidence(&self, run_id: RunId<&str>, row: &EffectRow, pending: bool) -> Result<Vec<Evidence>, Error> {
         let adoptable = row.adoptable(false).filter(|_| pending);
         let is_adoptable = |evidence| adoptable.is_some_and(|adoptable| std::ptr::eq(adoptable, evidence));
-        let newest_first = row.evidence.iter().rev().map(|evidence| self.answer(evidence, is_adoptable(evidence)));
+        let newest_first =
+            row.evidence.iter().rev().map(|evidence| self.answer(run_id, evidence, is_adoptable(evidence)));
         let mut all = newest_first.collect::<Result<Vec<_>, Error>>()?;
         all.reverse();
         Ok(all)
     }
 
     /// The results that contradict an effect's end, oldest first.
-    fn contradicting(&self, row: &EffectRow) -> Result<Vec<Evidence>, Error> {
-        row.contradicting.iter().map(|result| self.answer(result, false)).collect()
+    fn contradicting(&self, run_id: RunId<&str>, row: &EffectRow) -> Result<Vec<Evidence>, Error> {
+        row.contradicting.iter().map(|result| self.answer(run_id, result, false)).collect()
     }
 
-    fn answer(&self, row: &EvidenceRow, adoptable: bool) -> Result<Evidence, Error> {
+    fn answer(&self, run_id: RunId<&str>, row: &EvidenceRow, adoptable: bool) -> Result<Evidence, Error> {
         let (position, logged_at_millis) = (self.place.position(row.offset, row.index), row.logged_at_millis);
-        let mut record = super::decode_framed(&row.framed.0, logged_at_millis, row.offset, &self.horizons)?;
+        let mut record = super::decode_framed(&row.framed.0, logged_at_millis, row.offset, self.horizons)?;
         let mut missing_content = None;
         if let (Some(contents), Content::Available(Payload::StoredPayload(stored))) = (self.contents, &record.payload)
             && self.budget.take(stored.bytes)
@@ -366,6 +383,10 @@ impl ShownEvidence<'_> {
                 Err(lost) => missing_content = Some(lost.missing),
             }
         }
+        let Sequencing { writer_epoch, writer_id, .. } = record.place;
+        let claim = self.claims.claim(run_id, writer_epoch, writer_id.borrow())?;
+        let (payload, privacy) = (&record.payload, record.body.privacy);
+        let (result, error) = reported(payload, privacy, self.show);
         Ok(Evidence {
             record_id: row.record_id.clone(),
             status: OrOther::of(row.status.as_str()),
@@ -373,10 +394,13 @@ impl ShownEvidence<'_> {
             position,
             content_hash: Some(row.content_hash),
             logged_at: Some(super::time(logged_at_millis.max(0).cast_unsigned())),
-            epoch: Some(record.place.writer_epoch),
-            writer_id: Some(record.place.writer_id),
+            epoch: Some(writer_epoch),
+            writer_id: Some(writer_id),
+            claimed_by: claim.map(|claim| claim.claimed_by.clone()),
             adoptable,
-            payload: Some(masked_payload(&record.payload, record.body.privacy, self.place, self.show)?),
+            payload: Some(masked_payload(payload, privacy, self.place, self.show)?),
+            result,
+            error,
             missing_content,
         })
     }

@@ -8,11 +8,11 @@ use crate::index::{
     store::{self, Parts, Rows, horizons::Horizons, records::RecordRow},
 };
 use runlog_schemas::{
-    answer::{ErrorKind, Line, Lines},
+    answer::{ErrorKind, EvidenceError, Line, Lines},
     depth,
     id::{Offset, RunId},
     json::Json,
-    payload::{Payload, PayloadType, wrapped::BATCH_RECORDS_MAX},
+    payload::{Payload, PayloadType, ToolCallFailed, wrapped::BATCH_RECORDS_MAX},
     record::JournalRecord,
     refs::PrivacyClass,
 };
@@ -417,6 +417,26 @@ pub(crate) fn arguments(request: &Stored, at: TopicPartition<'_>, show: Show) ->
         Some(_) if is_masked(privacy, show) => Ok(Some(masked(privacy).into())),
         Some(_) if depth::check_payload(payload).is_err() => masked_payload(content, privacy, at, show).map(Some),
         Some(arguments) => Ok(Some(arguments.clone())),
+    }
+}
+
+/// The result or the failure in the payload of a refused result, masked as `show` says. `None` if [`masked_payload`] shows no such
+/// payload.
+pub(crate) fn reported(
+    content: &Content<Payload>,
+    privacy: PrivacyClass,
+    show: Show,
+) -> (Option<Json>, Option<EvidenceError>) {
+    let Content::Available(payload) = content else { return (None, None) };
+    let shown = |content: Json| if is_masked(privacy, show) { masked(privacy).into() } else { content };
+    match payload {
+        _ if depth::check_payload(payload).is_err() => (None, None),
+        Payload::ToolCallCompleted(done) => (done.result.clone().map(shown), None),
+        Payload::ToolCallFailed(ToolCallFailed { error_kind, error_message, .. }) => {
+            let message = shown(Value::from(error_message.as_str()).into());
+            (None, Some(EvidenceError { kind: error_kind.clone(), message }))
+        }
+        _ => (None, None),
     }
 }
 

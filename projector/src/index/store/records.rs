@@ -1,14 +1,14 @@
-//! `records`: every applied record, whole, in log order per run, and by record id. A timeline page is one seek and a step
-//! per record; a record by position or id is one get (two with its content).
+//! `records`: every applied record, whole, in log order per run, and by record id; claims also by epoch. A timeline page is
+//! one seek and a step per record; a record by position, id or epoch is one get (two with its content).
 
 use super::{
-    index::{Index, OFFSET, RECORD, RECORD_INDEX, RUN, RowFamily},
+    index::{Index, KeyPart, OFFSET, RECORD, RECORD_INDEX, RUN, RowFamily},
     key::Key,
 };
 use runlog_schemas::{
     datum,
     datum::Datum as _,
-    id::{Offset, RecordId, RunId},
+    id::{Epoch, Offset, RecordId, RunId},
     judge::FirstJudgement,
 };
 
@@ -19,6 +19,7 @@ pub const INDEX: Index = Index::new(
     &[
         RowFamily::records(0, "records", &[RUN, OFFSET, RECORD_INDEX]),
         RowFamily::new::<FirstJudgement>(1, "by_id", &[RUN, RECORD]),
+        RowFamily::new::<Offset>(2, "claims", &[RUN, KeyPart::U64("epoch")]),
     ],
 );
 
@@ -35,6 +36,11 @@ pub fn prefix(run_id: RunId<&str>) -> Key {
 /// The first judgement of a record id (`judge::FirstJudgement`).
 pub fn by_id(run_id: RunId<&str>, record_id: RecordId<&str>) -> Key {
     Key::new(INDEX, 1).text(run_id).text(record_id)
+}
+
+/// The offset of the claim that was applied in an epoch. A claim is in no batch, so its index is 0.
+pub fn claim(run_id: RunId<&str>, epoch: Epoch) -> Key {
+    Key::new(INDEX, 2).text(run_id).u64(epoch.get())
 }
 
 /// A stored record.

@@ -54,6 +54,8 @@ impl Seen<'_> {
         let row = |(at, evidence): (usize, &Evidence)| {
             let entry = &self.run.entries[evidence.entry];
             let crate::run::Verdict::Refused(reason) = entry.verdict else { return Value::Null };
+            let payload = self.content_of(entry, &evidence.result);
+            let has_type = |name: &str| text(&payload, "/type") == name;
             json!({
                 "record_id": text(&evidence.result, "/record_id"),
                 "status": evidence.status,
@@ -63,11 +65,22 @@ impl Seen<'_> {
                 "logged_at_millis": entry.log_millis,
                 "epoch": number(&evidence.result, "/writer_epoch"),
                 "writer_id": text(&evidence.result, "/writer_id"),
+                "claimed_by": self.claimed_by(&evidence.result),
                 "adoptable": adoptable == Some(at),
-                "payload": self.content_of(entry, &evidence.result),
+                "result": if has_type("tool_call_completed") { payload["result"].clone() } else { Value::Null },
+                "error": has_type("tool_call_failed")
+                    .then(|| json!({"kind": payload["error_kind"], "message": payload["error_message"]})),
+                "payload": payload,
             })
         };
         results.iter().enumerate().map(row).collect()
+    }
+
+    /// Who claimed the run in the record's epoch for its writer; null if that claim was not applied.
+    fn claimed_by(&self, record: &Value) -> Value {
+        let place = |record: &Value| (number(record, "/writer_epoch"), text(record, "/writer_id").to_owned());
+        let claim = self.run.of_type("run_claim").find(|claim| place(&claim.record) == place(record));
+        claim.map_or(Value::Null, |claim| claim.record["payload"]["claimed_by"].clone())
     }
 
     fn completed(&self, effect: &Effect) -> Value {

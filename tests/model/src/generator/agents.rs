@@ -264,7 +264,7 @@ impl World {
             "writer_seq": u64::from(self.random.percent(3)),
             "journal_seq": 0,
             "timestamp_millis": self.tick(),
-            "payload": {"type": "run_claim", "writer_id": writer_id, "epoch": epoch, "claimed_by": "a process"},
+            "payload": {"type": "run_claim", "writer_id": writer_id, "epoch": epoch, "claimed_by": format!("process {writer_id}")},
         });
         if let Some(facts) = self.claim_facts(run, &writer_id) {
             claim["facts"] = facts;

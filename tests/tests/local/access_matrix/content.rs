@@ -47,7 +47,8 @@ async fn content_is_masked_without_the_scope_to_read_it() {
     assert_eq!(reply.json()["reason"], "fenced", "{reply:?}");
     let masked = site.ask("get", "/v1/effects?consistency=latest&pending=true", Some(&lister), None).await;
     let effect = &masked.json()["effects"][0];
-    for content in [&effect["evidence"][0]["payload"]["result"], &effect["arguments"]] {
+    let late = &effect["evidence"][0];
+    for content in [&late["payload"]["result"], &late["result"], &effect["arguments"]] {
         assert!(content["masked"].is_string() && !masked.body.contains("secret"), "{masked:?}");
     }
     let reply = site.ask("get", "/v1/runs/acme%2F1/recovery", Some(&agent), None).await;

@@ -108,10 +108,9 @@ impl From<Problem> for Error {
         if let Some(reason) = problem.reason {
             error = error.with("reason", reason.as_str());
         }
-        match problem.lag {
-            Some(lag) => error.with("lag", lag),
-            None => error,
-        }
+        let numbers = [("lag", problem.lag), ("age_millis", problem.age_millis)];
+        let known = numbers.into_iter().filter_map(|(name, number)| Some((name, number?)));
+        known.fold(error, |error, (name, number)| error.with(name, number))
     }
 }
 
@@ -206,6 +205,7 @@ mod tests {
             kind: ErrorKind::Stale,
             reason: None,
             lag: Some(7),
+            age_millis: None,
             topic: Some("t".into()),
             partition: Some(1.into()),
             offset: Some(9.into()),

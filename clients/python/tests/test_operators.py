@@ -65,6 +65,7 @@ def test_an_undecided_effect_is_listed_with_its_contents_and_decided_once(url, r
         with pytest.raises(Conflict, match="may still record") as active:
             rl.decide(effect, "done", result="P1", who="bank", why="it has P1")
         assert active.value.problem["reason"] == "active"
+        assert 0 <= active.value.problem["age_millis"] < 30_000
         for _ in range(2):
             rl.decide(effect, "done", result="P1", who="bank", why="it has P1", force=True)
         with pytest.raises(Conflict):

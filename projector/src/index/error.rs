@@ -16,6 +16,7 @@ pub struct Error {
     message: String,
     subject: Box<Subject>,
     lag: Option<u64>,
+    age_millis: Option<u64>,
     reason: Option<ProblemReason>,
     home: Option<LogId>,
     retry_after: Option<Duration>,
@@ -31,6 +32,7 @@ impl Error {
             message: message.into(),
             subject: Box::default(),
             lag: None,
+            age_millis: None,
             reason: None,
             home: None,
             retry_after: None,
@@ -38,9 +40,10 @@ impl Error {
         }
     }
 
-    /// The error for a decision about an effect that its process may still be running.
-    pub fn active(message: impl Into<String>) -> Self {
-        Self { reason: Some(ProblemReason::Active), ..Self::new(ErrorKind::Conflict, message) }
+    /// The error for a decision about an effect that its process may still be running. `age_millis`: the age of its last record.
+    pub fn active(message: impl Into<String>, age_millis: u64) -> Self {
+        let (reason, age_millis) = (Some(ProblemReason::Active), Some(age_millis));
+        Self { reason, age_millis, ..Self::new(ErrorKind::Conflict, message) }
     }
 
     /// The error for a call that only the journal's home can answer, on another log.
@@ -176,6 +179,7 @@ impl Error {
             kind: self.kind,
             reason: self.reason.map(Into::into),
             lag: self.lag,
+            age_millis: self.age_millis,
             topic,
             partition,
             offset,

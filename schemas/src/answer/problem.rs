@@ -30,6 +30,9 @@ pub struct Problem {
     /// On `stale`: records not yet applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lag: Option<u64>,
+    /// With the reason `active`: the age of the last record of the run's writer, milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub age_millis: Option<u64>,
     /// The topic of the error, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topic: Option<String>,

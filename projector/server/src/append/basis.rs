@@ -204,12 +204,12 @@ impl Check<'_> {
         if self.origin.force || !self.run.runs_effects_of(row.last_started_in, self.now) {
             return Ok(());
         }
+        let age_millis = self.now.saturating_sub(self.run.wrote_at_millis).max(0).cast_unsigned();
         let message = format!(
-            "the process that started effect {effect} wrote to run {run_id} {} ms ago, and may still record the result: wait \
-             until it has not written for 30 s, take the run over, or decide with `force`; nothing was appended",
-            self.now.saturating_sub(self.run.wrote_at_millis).max(0)
+            "the process that started effect {effect} wrote to run {run_id} {age_millis} ms ago, and may still record the \
+             result: wait until it has not written for 30 s, take the run over, or decide with `force`; nothing was appended"
         );
-        Err(Error::active(message))
+        Err(Error::active(message, age_millis))
     }
 
     /// Checks a decision without a basis for changes that the judge cannot see. The judge itself refuses a revision

@@ -28,7 +28,7 @@ pub(crate) struct Runs {
     /// Only runs with a record since a time (RFC 3339) or within a duration, such as 2h
     #[arg(long, value_name = "TIME|DURATION", value_parser = value::parse_since)]
     pub(crate) since: Option<value::Since>,
-    /// Only open runs that wait for a decision: see `runlog effects --pending --unsafe`
+    /// Only open runs with an effect that waits for a decision, and not for its process: see `runlog effects --pending --unsafe`
     #[arg(long, conflicts_with = "status")]
     pub(crate) stuck: bool,
     /// Only open runs whose home was lost, which wait for `runlog home accept`

@@ -164,3 +164,28 @@ fn a_call_is_found_by_its_tool_and_key() -> anyhow::Result<()> {
     server.terminate()?;
     Ok(())
 }
+
+#[test]
+fn a_run_whose_process_runs_a_call_is_not_stuck() -> anyhow::Result<()> {
+    let server = Launch::temporary()?.partitions(1).start()?;
+    let first = claim(&server)?;
+    let record = json!({ "run_id": "r", "record_id": "asked", "writer_id": first["writer_id"], "writer_epoch": first["epoch"],
+        "payload": { "type": "tool_call_requested", "request_id": "q", "call_id": "c", "tool_name": "pay", "arguments": {} } });
+    let (_, outcome) = server.post("/v1/runs/r/records", &record)?;
+    ensure!(outcome["outcome"] == "applied", "{outcome}");
+    let stuck = || -> anyhow::Result<Value> {
+        let lists = ["", "&newest=true"].map(|order| server.get(&format!("/v1/runs?stuck=true{order}")));
+        let ids = |(_, page): (u16, Value)| {
+            Value::from_iter(page["runs"].as_array().into_iter().flatten().map(|run| run["run_id"].clone()))
+        };
+        Ok(Value::from_iter(lists.into_iter().map(|page| page.map(ids)).collect::<anyhow::Result<Vec<_>>>()?))
+    };
+    ensure!(effect(&server)?.0["state"] == "running", "{}", effect(&server)?.0);
+    ensure!(stuck()? == json!([[], []]), "{}", stuck()?);
+    let recovery = server.get("/v1/runs/r/recovery")?.1;
+    ensure!(recovery["resumable"] == false, "another process may not continue: {recovery}");
+    claim(&server)?;
+    ensure!(stuck()? == json!([["r"], ["r"]]), "{}", stuck()?);
+    server.terminate()?;
+    Ok(())
+}

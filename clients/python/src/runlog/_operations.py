@@ -110,7 +110,7 @@ class ConnectionOperations:
     ) -> Any:
         """The runs, by id: `run_id`, `status`, `updated_at`, `epoch`, …
 
-        `status` is `open` or how the run ended; `stuck` lists runs with an effect that must be decided; `in_doubt` lists
+        `status` is `open` or how the run ended; `stuck` lists runs with an effect that waits for a decision; `in_doubt` lists
         open runs of a lost home, until an operator accepts them (`runlog home accept RUN`); `newest` lists by the time of the last
         record, and `since` (RFC 3339) only runs with a record since then."""
 

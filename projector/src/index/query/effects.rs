@@ -86,6 +86,12 @@ pub fn any_unsafe<R: Rows>(rows: &R, run_id: RunId<&str>) -> Result<bool, Error>
     any(rows, run_id, |row| row.class().0 == Class::ReconcileRequired)
 }
 
+/// Whether a run has a `reconcile_required` effect that its process does not run at the log's time `now`. One seek, and a step per
+/// pending effect up to the first such one.
+pub fn any_waiting<R: Rows>(rows: &R, run_id: RunId<&str>, run: &RunRow, now: i64) -> Result<bool, Error> {
+    any(rows, run_id, |row| row.class().0 == Class::ReconcileRequired && state(run, row, now) == PendingState::Waiting)
+}
+
 /// Whether a run has a pending effect. One seek.
 pub fn any_pending<R: Rows>(rows: &R, run_id: RunId<&str>) -> Result<bool, Error> {
     any(rows, run_id, |_| true)

@@ -30,8 +30,8 @@ pub struct Filter {
     pub since_millis: Option<i64>,
     /// The log's time of their last record, at the latest, milliseconds since the Unix epoch.
     pub until_millis: Option<i64>,
-    /// Only open runs that have a `reconcile_required` effect. Also runs without an applied record: a skip voided or displaced all
-    /// their records, and their effects wait for decisions.
+    /// Only open runs that have a `reconcile_required` effect, which waits for a decision and not for its process. Also runs without
+    /// an applied record: a skip voided or displaced all their records, and their effects wait for decisions.
     pub stuck: bool,
     /// The home that took over from a lost home: only open runs that the lost home may have continued, and that no operator has
     /// accepted.
@@ -41,13 +41,14 @@ pub struct Filter {
 }
 
 impl Filter {
-    fn matches<R: Rows>(&self, rows: &R, run_id: RunId<&str>, row: &RunRow) -> Result<bool, Error> {
+    fn matches<R: Rows>(&self, rows: &R, run_id: RunId<&str>, row: &RunRow, now: i64) -> Result<bool, Error> {
         let fits = self.visible.contains(run_id)
             && (row.head.records > 0 || self.stuck)
             && self.status.is_none_or(|status| row.head.status == status)
             && self.since_millis.is_none_or(|since| row.updated_at_millis >= since)
             && self.until_millis.is_none_or(|until| row.updated_at_millis <= until);
-        if !fits || (self.stuck && (row.head.status != RunStatus::Open || !effects::any_unsafe(rows, run_id)?)) {
+        let is_open = row.head.status == RunStatus::Open;
+        if !fits || (self.stuck && !(is_open && effects::any_waiting(rows, run_id, row, now)?)) {
             return Ok(false);
         }
         Ok(match &self.in_doubt_since {
@@ -85,7 +86,7 @@ pub fn list<R: Rows>(
         let (page, _) = super::page(rows, &store::runs::prefix(&prefix), after, left, |key, row| {
             let Some(run_id) = Parts::new(key).id::<RunId>() else { return Ok(None) };
             let row: RunRow = store::decode(key, row)?;
-            let wanted = filter.matches(rows, run_id.borrow(), &row)?;
+            let wanted = filter.matches(rows, run_id.borrow(), &row, now)?;
             Ok(wanted.then(|| answer(place, run_id, row, now)))
         })?;
         runs.extend(page);
@@ -123,7 +124,7 @@ pub fn newest<R: Rows>(
         let at = (Reverse(row.updated_at_millis), run_id);
         let follows = after.is_none_or(|after| at > *after);
         let among = first.len() < limit || first.last_key_value().is_some_and(|(last, _)| at < *last);
-        if follows && among && filter.matches(rows, at.1.borrow(), &row)? {
+        if follows && among && filter.matches(rows, at.1.borrow(), &row, now)? {
             first.insert(at, row);
             if first.len() > limit {
                 first.pop_last();

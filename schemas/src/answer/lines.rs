@@ -33,6 +33,15 @@ pub struct Line {
     pub record_kind: String,
     /// The payload's type.
     pub payload_type: OrOther<PayloadType>,
+    /// The payload's status or decision, also if the payload is stored elsewhere, encrypted or deleted. Absent if it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+    /// On requests: the tool, also if the payload is not shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_name: Option<String>,
+    /// On attempts and ends of a call and on decisions: the `record_id` of its request, also if the payload is not shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<RecordId>,
     /// The writer's epoch.
     pub epoch: Epoch,
     /// The writer's clock, RFC 3339.

@@ -10,7 +10,7 @@ use crate::{
     effects::{self, Effect, KINDS},
     fold::{Model, Partition},
     hashes,
-    record::{number, payload_member, payload_type, text},
+    record::{answers, number, payload_member, payload_type, text},
     run::{Entry, Reason, Run, Verdict},
 };
 use serde_json::{Value, json};
@@ -375,6 +375,7 @@ impl Model {
                 "writer_seq": number(&entry.record, "/writer_seq"),
                 "record_id": entry.id,
                 "payload_type": payload_type(&entry.record),
+                "answers": answers(&entry.record),
                 "epoch": number(&entry.record, "/writer_epoch"),
                 "timestamp_millis": number(&entry.record, "/timestamp_millis"),
                 "payload": seen.content(entry, entry.record["payload"].clone()),

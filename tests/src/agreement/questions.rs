@@ -226,12 +226,14 @@ impl<A: Answers> Both<'_, A> {
         for line in list_items(&mut model) {
             let millis = line["timestamp_millis"].take().as_u64().unwrap_or(0);
             line["timestamp"] = query::time(millis).into();
+            let answers_nothing = line["answers"] == "";
             if let Some(members) = line.as_object_mut() {
                 members.remove("timestamp_millis");
+                members.retain(|name, _| name != "answers" || !answers_nothing);
             }
         }
         let answer = answer.map(|lines| {
-            let mut lines = without(lines, &["cursor", "record_kind", "logged_at"]);
+            let mut lines = without(lines, &["cursor", "record_kind", "logged_at", "status", "tool_name"]);
             // The product adds defaults to a payload; it must contain all that its writer gave.
             for (line, model) in list_items(&mut lines).zip(model.as_array().into_iter().flatten()) {
                 line["payload"] = as_given(&model["payload"], &line["payload"]);

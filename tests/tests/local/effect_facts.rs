@@ -189,3 +189,52 @@ fn a_run_whose_process_runs_a_call_is_not_stuck() -> anyhow::Result<()> {
     server.terminate()?;
     Ok(())
 }
+
+#[test]
+fn a_line_names_the_call_that_its_record_ends_although_its_payload_is_not_shown() -> anyhow::Result<()> {
+    let server = Launch::temporary()?.partitions(1).start()?;
+    let first = claim(&server)?;
+    let request = |tool: &str, arguments: &Value| {
+        json!({ "type": "tool_call_requested", "request_id": tool, "call_id": tool, "tool_name": tool,
+            "arguments": arguments })
+    };
+    let result =
+        |of: &str, result: &str| json!({ "type": "tool_call_completed", "request_record_id": of, "result": result });
+    // A payload of this length goes to the content store.
+    let long = "x".repeat(300_000);
+    append(&server, &first, ("asked", "one"), &request("read", &json!({ "text": long })))?;
+    append(&server, &first, ("ended", "one"), &result("asked", &long))?;
+    append(&server, &first, ("asked-2", "one"), &request("pay", &json!({})))?;
+    append(&server, &first, ("ended-2", "one"), &result("asked-2", "ok"))?;
+    let lines = || -> anyhow::Result<Vec<Value>> {
+        let (_, page) = server.get("/v1/runs/r/records?consistency=latest")?;
+        let members = ["record_id", "tool_name", "status", "answers"];
+        let facts = |line: &Value| Value::from_iter(members.map(|name| line[name].clone()));
+        Ok(page["records"].as_array().into_iter().flatten().skip(1).map(facts).collect())
+    };
+    let expected = [
+        json!(["asked", "read", "requested", null]),
+        json!(["ended", null, "completed", "asked"]),
+        json!(["asked-2", "pay", "requested", null]),
+        json!(["ended-2", null, "completed", "asked-2"]),
+    ];
+    let payload = |at: usize| -> anyhow::Result<Value> {
+        Ok(server.get("/v1/runs/r/records?consistency=latest")?.1["records"][at]["payload"].clone())
+    };
+    ensure!(
+        payload(1)?["type"] == "stored_payload" && payload(2)?["type"] == "stored_payload",
+        "{} {}",
+        payload(1)?,
+        payload(2)?
+    );
+    ensure!(lines()? == expected, "{:?}", lines()?);
+    for family in ["tool_call_requested", "tool_call_completed"] {
+        let horizon = json!({ "family": family, "until": "2100-01-01T00:00:00Z", "who": "jo", "why": "policy" });
+        let (status, outcomes) = server.post("/v1/horizons", &horizon)?;
+        ensure!(status == 200, "{outcomes}");
+    }
+    ensure!(payload(4)?["dropped"].is_object(), "{}", payload(4)?);
+    ensure!(lines()? == expected, "{:?}", lines()?);
+    server.terminate()?;
+    Ok(())
+}

@@ -322,7 +322,7 @@ fn line(
     cursor: String,
     show: Show,
 ) -> Result<Line, Error> {
-    let place = &record.place;
+    let (place, facts) = (&record.place, &record.body.facts);
     Ok(Line {
         cursor,
         position: at.position(offset, index),
@@ -332,7 +332,10 @@ fn line(
         record_id: record.body.record_id.clone(),
         record_kind: record.body.record_kind.as_str().into(),
         // For a stored or encrypted payload, the type of its content.
-        payload_type: record.body.facts.payload_type.clone(),
+        payload_type: facts.payload_type.clone(),
+        status: facts.status.clone(),
+        tool_name: facts.tool_name.clone(),
+        answers: facts.answers.clone(),
         epoch: place.writer_epoch,
         timestamp: time(place.timestamp_millis),
         logged_at: None,

@@ -6,14 +6,21 @@ const ui = new URL('../../projector/server/ui/', import.meta.url);
 /** Bytes of all files together, compressed. */
 export const BYTES_MAX = 55 * 1024;
 
-/** Does the same as the server's `compact`. @param {string} source */
-function compact(source) {
+/** Code whose blanks have no meaning, and the code without them. */
+export const BLANKS = {
+  js: [...[' => ', ' = ', ' === ', ' !== ', ' && ', ' || ', ' ?? ', ' + ', ' * ', ' >= ', ' <= ', ' ? ', ' : '].map((code) => [code, code.trim()]), ['({ ', '({'], [' })', '})'], [') {', '){']],
+  css: [[': ', ':'], [' { ', '{'], [' {', '{'], ['; ', ';'], [', ', ','], [' }', '}'], [';}', '}']],
+};
+
+/** Does the same as the server's `compact`. @param {string} source @param {string[][]} blanks */
+function compact(source, blanks) {
   let inComment = false;
   return source.split('\n').map((line) => line.trimStart()).map((line) => {
     const begins = line.startsWith('/*') && (!line.includes('*/') || line.indexOf('*/') + 2 === line.length);
     const isText = !inComment && !begins && !line.startsWith('//');
     inComment = (inComment || begins) && !line.endsWith('*/');
-    return isText ? line.replace(/\/\*\* @.*?\*\/ /g, '').replace(/<\/.*?>/g, '<//>') : '';
+    const short = line.replace(/\/\*\* @.*?\*\/ /g, '').replace(/<\/.*?>/g, '<//>');
+    return isText ? blanks.reduce((text, [from, to]) => text.replaceAll(from, to), short) : '';
   }).join('\n');
 }
 
@@ -22,5 +29,6 @@ export const files = new Map(['', 'vendor/'].flatMap((folder) => readdirSync(new
   .filter((entry) => entry.isFile() && entry.name !== 'SHA256SUMS')
   .map(({ name }) => {
     const source = readFileSync(new URL(folder + name, ui), 'utf8');
-    return [folder + name, !folder && /\.(js|css)$/.test(name) ? compact(source) : source];
+    const blanks = folder ? undefined : BLANKS[name.split('.').pop()];
+    return [folder + name, blanks ? compact(source, blanks) : source];
   })));

@@ -55,17 +55,42 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (header::CACHE_CONTROL, "no-cache"),
 ];
 
-/// Empties the lines that are comments, removes leading blanks and types (`/** @type {T} */`), and shortens the ends of elements
-/// to `<//>`, which ends any element in htm. Each line stays a line, so that a browser's console names the line of the source. All
+/// Code whose blanks have no meaning, and the code without them. No text of the page contains such code: a test checks it.
+type Blanks = &'static [(&'static str, &'static str)];
+
+const OF_SCRIPTS: Blanks = &[
+    (" => ", "=>"),
+    (" = ", "="),
+    (" === ", "==="),
+    (" !== ", "!=="),
+    (" && ", "&&"),
+    (" || ", "||"),
+    (" ?? ", "??"),
+    (" + ", "+"),
+    (" * ", "*"),
+    (" >= ", ">="),
+    (" <= ", "<="),
+    (" ? ", "?"),
+    (" : ", ":"),
+    ("({ ", "({"),
+    (" })", "})"),
+    (") {", "){"),
+];
+
+const OF_STYLES: Blanks = &[(": ", ":"), (" { ", "{"), (" {", "{"), ("; ", ";"), (", ", ","), (" }", "}"), (";}", "}")];
+
+/// Empties the lines that are comments, removes leading blanks, `blanks` and types (`/** @type {T} */`), and shortens the ends of
+/// elements to `<//>`, which ends any element in htm. Each line stays a line, so that a browser's console names the line of the source. All
 /// template literals are markup, whose blanks at the beginning of a line have no meaning.
-fn compact(source: &str) -> String {
+fn compact(source: &str, blanks: Blanks) -> String {
     let mut in_comment = false;
     let mut compacted = String::with_capacity(source.len());
     for line in source.lines().map(str::trim_start) {
         // Code after the comment keeps the line as it is.
         let begins = line.starts_with("/*") && line.find("*/").is_none_or(|at| at + 2 == line.len());
         if !in_comment && !begins && !line.starts_with("//") {
-            compacted += &replace_spans(&replace_spans(line, "/** @", "*/ ", ""), "</", ">", "<//>");
+            let line = replace_spans(&replace_spans(line, "/** @", "*/ ", ""), "</", ">", "<//>");
+            compacted += &blanks.iter().fold(line, |line, (from, to)| line.replace(from, to));
         }
         in_comment = (in_comment || begins) && !line.ends_with("*/");
         compacted.push('\n');
@@ -102,9 +127,13 @@ struct Served {
 impl Served {
     /// Compacts our own scripts and styles.
     fn new(name: &str, bytes: &'static [u8]) -> Self {
-        let is_ours = matches!(name.rsplit_once('.'), Some((_, "js" | "css"))) && !name.starts_with("vendor/");
-        let text = is_ours.then(|| std::str::from_utf8(bytes).ok()).flatten();
-        Self::of(name, text.map_or(Cow::Borrowed(bytes), |text| Cow::Owned(compact(text).into_bytes())))
+        let blanks = match name.rsplit_once('.') {
+            Some((_, "js")) if !name.starts_with("vendor/") => Some(OF_SCRIPTS),
+            Some((_, "css")) => Some(OF_STYLES),
+            _ => None,
+        };
+        let text = blanks.and_then(|blanks| Some(compact(std::str::from_utf8(bytes).ok()?, blanks)));
+        Self::of(name, text.map_or(Cow::Borrowed(bytes), |text| Cow::Owned(text.into_bytes())))
     }
 
     fn of(name: &str, bytes: Cow<'static, [u8]>) -> Self {

@@ -943,3 +943,27 @@ test('a checkpoint shows the end of its conversation on a click', async () => {
   await isAccessible(page, 'conversation');
   await visit.end();
 });
+
+test('a call whose result is in the content store has ended, and its content is read when somebody asks for it', async () => {
+  const writer = await journal.claim('stored/one', 'worker');
+  await writer.request('read-1', 'read_file', { path: 'a.txt' });
+  await writer.result('read-1', 'x'.repeat(300000));
+  await writer.request('write-2', 'write_file', { text: 'y'.repeat(300000) });
+  await writer.result('write-2', { written: true });
+  const visit = await Visit.begin();
+  const page = await visit.open('/ui/runs/stored%2Fone');
+  await page.locator('.wf-row', { hasText: 'read_file' }).locator('.bar.completed').waitFor();
+  await page.locator('.wf-row', { hasText: 'write_file' }).locator('.bar.completed').waitFor();
+  assert.equal(await page.getByText('no result').count(), 0);
+  await page.getByRole('button', { name: /^read_file/ }).click();
+  await page.locator('.detail').getByText('In the content store').waitFor();
+  await page.getByRole('button', { name: 'Unmasked' }).click();
+  await page.locator('.detail').getByText('Show all 300,000 characters').waitFor();
+  await page.getByRole('button', { name: 'Unmasked' }).click();
+  await page.getByRole('button', { name: /^write_file/ }).click();
+  await page.locator('.detail').getByText('In the content store').waitFor();
+  await page.locator('.detail').getByText('"written"').waitFor();
+  await isAccessible(page, 'stored content');
+  await isInWords(page, 'stored content');
+  await visit.end();
+});

@@ -38,8 +38,9 @@ test('an event stream is read the same in whatever pieces it arrives', () => {
   }
 });
 
+/** A line, with the facts that a server tells although the payload may be hidden. */
 const line = (offset, type, payload, more = {}) => ({ record_id: `r${offset}`, payload_type: type, payload, position: { partition: 0, offset, index: 0 },
-  journal_seq: offset, epoch: 1, timestamp: new Date(offset * 1000).toISOString(), cursor: String(offset), ...more });
+  status: payload.decision, tool_name: payload.tool_name, answers: payload.request_record_id, journal_seq: offset, epoch: 1, timestamp: new Date(offset * 1000).toISOString(), cursor: String(offset), ...more });
 const entries = (lines) => lines.map((each, index) => entry(each, index, true));
 const story = entries([
   line(1, 'run_claim', { claimed_by: 'a' }),
@@ -66,6 +67,22 @@ test('content that is masked or deleted is not taken for a text', () => {
   const [argument] = fold(entries([line(1, 'tool_call_requested', { tool_name: 'pay', arguments: { masked: 'sensitive' } })]));
   assert.equal(argument.text, 'masked');
   assert.equal(fold(entries([line(1, 'conversation_turn', { dropped: { partition: 0, offset: 9 } })]))[0].text, 'deleted');
+});
+
+test('a call has its end although the payload of the end is stored elsewhere, encrypted or deleted', () => {
+  const stored = { type: 'stored_payload', sha256: 'ab', bytes: 300000 };
+  for (const hidden of [stored, { type: 'encrypted', key_id: 'k' }, { dropped: { partition: 0, offset: 9 } }, { unreadable: 'too deep' }]) {
+    const lines = [line(1, 'tool_call_requested', hidden, { tool_name: 'read' }), line(2, 'tool_call_attempt', hidden, { answers: 'r1' }), line(3, 'tool_call_completed', hidden, { answers: 'r1' }),
+      line(4, 'tool_call_requested', hidden), line(5, 'tool_call_failed', hidden, { answers: 'r4' }),
+      line(6, 'tool_call_requested', hidden), line(7, 'effect_resolution', hidden, { answers: 'r6', status: 'not_done' }),
+      line(8, 'tool_call_requested', hidden), line(9, 'effect_resolution', hidden, { answers: 'r8', status: 'done' })];
+    const rows = fold(entries(lines));
+    assert.deepEqual(rows.filter(({ kind }) => kind === 'call').map(({ name, status }) => [name, status]), [['read', 'completed'], ['begins again', ''], ['call', 'failed'], ['call', 'pending'], ['call', 'completed']]);
+    assert.ok(!JSON.stringify(rows.map(({ name, text }) => [name, text])).includes('undefined'));
+  }
+  assert.equal(fold(entries([line(1, 'loop_checkpoint', stored)]))[0].text, 'in the content store');
+  const imitation = { type: 'stored_payload' };
+  assert.equal(fold(entries([line(1, 'conversation_turn', { content: imitation })]))[0].text, 'type "stored_payload"', 'content that imitates a claim check is shown');
 });
 
 test('a refused record stands at its place in the log', () => {

@@ -4,7 +4,7 @@
 import { useEffect, useRef, useState } from './vendor/hooks.js';
 import { get, kept, pages, post, run, token } from './api.js';
 import { brief, Exact, isExact, visible } from './exact.js';
-import { aged, Badge, Code, hidden, html, Icon, Link, Loading, Long, Masked, Members, NeedsScope, now, RunName, Trouble, useAnswer } from './parts.js';
+import { absent, aged, Badge, Code, hidden, html, Icon, Link, Loading, Long, Masked, Members, NeedsScope, now, RunName, Trouble, useAnswer } from './parts.js';
 import { change } from './route.js';
 import { allows, caller } from './session.js';
 import { body, changes, ended, find, happened, isTyped, keyOf, marker, proofOf, refit } from './fold.js';
@@ -40,11 +40,11 @@ async function readAll(effect, signal, hasEnded) {
   return { seen, story, doubt };
 }
 
-const concealed = (payload) => payload && (payload.type === 'stored_payload' ? 'In the content store' : hidden(payload) || hidden(payload.result) || hidden(payload.error_message));
+const concealed = (payload) => payload && (absent(payload) || hidden(payload.result) || hidden(payload.error_message));
 
 export function Outcome({ payload, label, call = payload?.request_record_id, isRaw = false }) {
   if (!payload) return html`<${Masked} why="Not shown" />`;
-  const why = isRaw ? hidden(payload) : concealed(payload);
+  const why = isRaw ? absent(payload) : concealed(payload);
   if (why) return html`<${Masked} why=${why} />`;
   const lost = marker(payload.result, call);
   if (lost) return html`<p class="masked">The tool returned a result that could not be recorded: <span dir="auto">${brief(lost.message)}</span></p>`;
@@ -68,15 +68,15 @@ function Story({ effect, story, at, made }) {
   const { request, turns, claim, after } = story;
   /** @type {any[]} */
   const items = [];
-  for (const line of turns) items.push({ line, kind: 'turn', text: html`<i>${hidden(line.payload) ? 'turn' : line.payload.kind}</i> <span dir="auto">${hidden(line.payload) || hidden(line.payload.content) || words.shorten(brief(line.payload.content ?? ''), 160)}</span>` });
-  const who = claim && (hidden(claim.payload) || claim.payload.claimed_by);
+  for (const line of turns) items.push({ line, kind: 'turn', text: html`<i>${line.payload.kind || 'turn'}</i> <span dir="auto">${absent(line.payload) || hidden(line.payload.content) || words.shorten(brief(line.payload.content ?? ''), 160)}</span>` });
+  const who = claim?.payload.claimed_by;
   if (request) items.push({ line: request, kind: 'call', text: html`<b>The call began</b>${effect.agent_id ? html`, by <bdi>${words.shorten(effect.agent_id, 40)}</bdi>` : ''}${who ? html` on <bdi>${words.shorten(who, 40)}</bdi>` : ''}` });
   for (const line of after) {
     const { payload, payload_type: type } = line;
-    const isOwn = payload?.request_record_id === effect.id;
+    const isOwn = line.answers === effect.id;
     if (type === 'run_claim') items.push({ line, kind: 'claim', text: html`<b>Another process took the run over</b>${payload.claimed_by ? html`: <bdi>${words.shorten(payload.claimed_by, 48)}</bdi>` : ''}` });
     if (type === 'tool_call_attempt' && isOwn) items.push({ line, kind: 'call', text: html`<b>The call began again</b>, attempt ${payload.attempt}` });
-    if (type === 'effect_resolution' && isOwn) items.push({ line, kind: 'decision', text: html`<b>${words.shorten(payload.who || 'somebody', 40)}</b> decided: ${words.DECIDED[payload.decision] || payload.decision}. <span dir="auto">${words.shorten(payload.why || '', 200)}</span>` });
+    if (type === 'effect_resolution' && isOwn) items.push({ line, kind: 'decision', text: html`<b>${words.shorten(payload.who || 'somebody', 40)}</b> decided: ${words.DECIDED[line.status] || line.status}. <span dir="auto">${words.shorten(payload.why || '', 200)}</span>` });
   }
   for (const evidence of effect.evidence) items.push({ evidence, kind: 'late', text: html`<b>A result arrived late</b> and was refused: ${words.reason(evidence.reason)}` });
   const offset = (item) => (item.line || item.evidence).position.offset;

@@ -65,17 +65,17 @@ export function entry(line, index, keepsLine) {
   const { payload, payload_type: type, position } = line;
   const content = masked(payload) ? {} : payload || {};
   const stamp = line.logged_at || line.timestamp;
-  const text = masked(payload) || {
+  const text = masked(payload) || words.APART[content.type]?.toLowerCase() || {
     run_claim: () => short(content.claimed_by), conversation_turn: () => short(content.content), loop_checkpoint: () => 'covers ' + content.covers_journal_seq,
     tool_call_requested: () => short(content.arguments), tool_call_completed: () => short(content.result), tool_call_failed: () => short(content.error_message),
     effect_resolution: () => short(content.why), run_lifecycle: () => short(content.reason),
   }[/** @type {string} */ (type)]?.() || '';
-  const name = { conversation_turn: content.kind, tool_call_requested: content.tool_name, effect_resolution: content.who, run_lifecycle: content.status,
+  const name = { conversation_turn: content.kind, tool_call_requested: line.tool_name, effect_resolution: content.who, run_lifecycle: line.status,
     loop_checkpoint: content.checkpoint_seq, tool_call_attempt: content.attempt }[/** @type {string} */ (type)];
   return {
     index, id: line.record_id, type, partition: position.partition, offset: position.offset, batchIndex: position.index || 0, seq: line.journal_seq, epoch: line.epoch,
-    time: Date.parse(stamp), stamp, text, call: content.request_record_id || '', status: visible(String(name ?? content.decision ?? '')), cursor: line.cursor, line: keepsLine && JSON.stringify(payload ?? null).length < 20000 ? line : null,
-    ...(type === 'effect_resolution' ? { decision: content.decision } : {}),
+    time: Date.parse(stamp), stamp, text, call: line.answers || '', status: visible(String(name ?? content.decision ?? '')), cursor: line.cursor, line: keepsLine && JSON.stringify(payload ?? null).length < 20000 ? line : null,
+    ...(type === 'effect_resolution' ? { decision: line.status } : {}),
   };
 }
 

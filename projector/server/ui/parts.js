@@ -72,6 +72,9 @@ export function hidden(value) {
   return { masked: 'Masked, since its privacy class is ' + value?.masked, dropped: 'Deleted by retention', unreadable: 'Nested too deeply to be shown' }[hiding(value)] || null;
 }
 
+/** The reason why a line lacks its payload, or null. */
+export const absent = (payload) => words.APART[payload?.type] || hidden(payload);
+
 export const Masked = ({ why }) => html`<p class="masked"><${Icon} name="shield" /><span>${why}.${allows('read_content') ? '' : html` Your token lacks the scope <code>read_content</code>.`}</span></p>`;
 
 export function Long({ text, most = 300 }) {

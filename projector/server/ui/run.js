@@ -4,7 +4,7 @@ import { get, pages, run as pathOf } from './api.js';
 import { brief } from './exact.js';
 import { claims, entry, fold, withRefused } from './fold.js';
 import { listen } from './live.js';
-import { aged, Badge, Code, Empty, hidden, html, Icon, Link, Loading, Long, Masked, Members, now, RunName, Segments, Trouble, useAnswer, useKeys, useThrottle } from './parts.js';
+import { absent, aged, Badge, Code, Empty, hidden, html, Icon, Link, Loading, Long, Masked, Members, now, RunName, Segments, Trouble, useAnswer, useKeys, useThrottle } from './parts.js';
 import { change, route } from './route.js';
 import { allows } from './session.js';
 import { Answer, Outcome } from './decide.js';
@@ -150,8 +150,8 @@ function Conversation({ id, checkpoint }) {
 
 function Content({ id, row, first, last, raw }) {
   const payload = first.payload || {};
-  const why = hidden(payload);
-  if (why) return html`<${Masked} why=${why} />`;
+  const why = absent(payload);
+  if (why && row.kind !== 'call') return html`<${Masked} why=${why} />`;
   switch (row.kind) {
     case 'call': return html`<h3>Arguments</h3>${payload.arguments === null || payload.arguments === undefined ? html`<p class="quiet">None</p>` : html`<${Members} value=${payload.arguments} label="Arguments" />`}
       <h3>${row.status === 'failed' ? 'Failure' : 'Result'}</h3>${last !== first ? (last.payload_type === 'effect_resolution' ? html`<${Decision} payload=${last.payload} isRaw=${raw} />${last.payload.decision === 'adopt' ? html`<${Answer} key=${first.record_id} id=${id} call=${first.record_id} at=${words.place(row.last)} title="The agent gets" />` : null}` : html`<${Outcome} payload=${last.payload} call=${first.record_id} isRaw=${raw} label="Result" />`) : html`<p class="amber-text">None at this position</p>`}`;

@@ -63,6 +63,9 @@ const PROBLEMS = {
 /** @param {{ kind?: string, reason?: string }} problem @returns {[string, string]} */
 export const problem = ({ kind, reason }) => PROBLEMS[reason || ''] || PROBLEMS[kind || ''] || ['The server refused this', ''];
 
+/** The places of payloads that a line lacks. @type {Record<string, string>} */
+export const APART = { stored_payload: 'In the content store', encrypted: 'Encrypted by its writer' };
+
 /** @type {Record<string, string>} */
 const TYPES = {
   run_claim: 'takeover', conversation_turn: 'turn', loop_checkpoint: 'checkpoint', tool_call_requested: 'call begins',

@@ -967,3 +967,92 @@ test('a call whose result is in the content store has ended, and its content is 
   await isInWords(page, 'stored content');
   await visit.end();
 });
+
+test('the run of a stopped partition is shown as of the stop, and an empty queue does not promise that nothing waits', async (context) => {
+  const { server: stopped, partition } = await stoppedServer(context);
+  const visit = await Visit.begin({ url: stopped.url });
+  const page = await visit.open('/ui/runs/stops%2Fone');
+  await page.getByText('the newest record').waitFor();
+  await page.locator('.resume').getByText('It can continue at once').waitFor();
+  await page.keyboard.press('{');
+  await page.locator('.resume:not(.old)', { hasText: 'takes over here' }).getByText('It can continue at once').waitFor();
+  await page.screenshot({ path: join(SHOTS, 'run-stopped.png') });
+  await isAccessible(page, 'the run of a stopped partition');
+  await page.goto('/ui/decisions');
+  await page.getByText(`The index does not show all of the log: partition ${partition} is stopped.`).waitFor();
+  await page.getByText(`This list may lack effects of partition ${partition}`).waitFor();
+  await visit.end();
+});
+
+test('a run in doubt is shown, with the command that frees it', async () => {
+  const visit = await Visit.begin({ expected: ['409'] });
+  // No local journal can lose its home: these answers are made up.
+  await visit.context.route(/\/v1\/runs\/research%2Fhome-batteries(\?|$|\/recovery\?(?!.*as_of))/, (route) => route.fulfill({ status: 409, json: { title: 'in doubt', status: 409, kind: 'reconcile_required', reason: 'doubt', detail: 'the home was lost' } }));
+  await visit.context.route(/\/v1\/runs\?.*in_doubt=true/, async (route) => route.continue({ url: route.request().url().replace('in_doubt=true&', '') }));
+  const page = await visit.open('/ui/runs/research%2Fhome-batteries');
+  await page.getByText('This run is in doubt').first().waitFor();
+  await page.locator('.wf-row').first().waitFor();
+  await page.locator('.resume', { hasText: 'takes over here' }).getByText('The run has ended').waitFor();
+  await isAccessible(page, 'a run in doubt');
+  await visit.end();
+});
+
+test('a link into a very long run shows its position, and earlier and newer records can be reached', async () => {
+  const writer = await journal.claim('long/past', 'worker');
+  let target;
+  for (let page = 0; page < 26; page++) {
+    const { position } = await writer.append(...Array.from({ length: 500 }, (_, nth) => writer.record(`p-${page}-${nth}`, { type: 'conversation_turn', message_id: `p-${page}-${nth}`, kind: 'user', content: 'x' })));
+    if (page === 0) target = `${position.partition}:${position.offset}`;
+  }
+  const visit = await Visit.begin();
+  const page = await visit.open('/ui/runs/long%2Fpast?at=' + target);
+  await page.getByText('record 501 of 501').waitFor();
+  await page.locator('.resume', { hasText: 'takes over here' }).getByText('501 records').waitFor();
+  await page.getByRole('button', { name: 'Go to the newest' }).click();
+  await page.getByText('record 12,000 of 12,000').waitFor();
+  await page.getByText('the newest record').waitFor();
+  await page.getByText('These are 12,000 of 13,001 records.').waitFor();
+  await page.getByRole('button', { name: 'Show earlier records' }).click();
+  await page.getByText('record 1,002 of 1,002').waitFor();
+  await page.getByText('the newest record').waitFor({ state: 'detached' });
+  await isAccessible(page, 'earlier records');
+  // The next records are read at the end of the loaded records.
+  await page.keyboard.press(']');
+  await page.getByText('record 1,002 of 2,002').waitFor();
+  await page.keyboard.press('h');
+  await page.getByText('record 12,000 of 12,000').waitFor();
+  await visit.end();
+});
+
+test('a step passes a batch, whose records have one position', async () => {
+  const turn = (id) => ({ run_id: 'batch/one', record_id: id, agent_id: 'a', payload: { type: 'conversation_turn', message_id: id, kind: 'user', content: id } });
+  const post = (record) => journal.send('POST', '/v1/runs/batch%2Fone/records', [record]);
+  await post(turn('first'));
+  await post({ run_id: 'batch/one', record_id: 'all', agent_id: 'a', payload: { type: 'batch', records: ['b-1', 'b-2', 'b-3'].map(turn) } });
+  await post(turn('last'));
+  const visit = await Visit.begin();
+  const page = await visit.open('/ui/runs/batch%2Fone');
+  await page.getByText('record 5 of 5').waitFor();
+  for (const at of [4, 1]) {
+    await page.keyboard.press('[');
+    await page.getByText(`record ${at} of 5`).waitFor();
+  }
+  await page.getByRole('slider').focus();
+  for (const [key, at] of [['ArrowRight', 4], ['ArrowLeft', 1]]) {
+    await page.keyboard.press(key);
+    await page.getByText(`record ${at} of 5`).waitFor();
+  }
+  await visit.end();
+});
+
+test('a late result appears on the open page of its run', async () => {
+  const { first } = await killedRefund(journal, 'open/refund-1', { order: '1' });
+  const visit = await Visit.begin();
+  const page = await visit.open('/ui/runs/open%2Frefund-1');
+  await page.getByText('the newest record').waitFor();
+  await page.locator('.foot', { hasText: 'live' }).waitFor();
+  assert.equal(await page.locator('.wf-row.refused').count(), 0);
+  await first.result('refund-3', { refund: 'RF-1' });
+  await page.locator('.wf-row.refused').waitFor();
+  await visit.end();
+});

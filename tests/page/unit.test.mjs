@@ -7,7 +7,7 @@ import { BYTES_MAX, files } from './files.mjs';
 const ui = new URL('../../projector/server/ui/', import.meta.url);
 const { parse, write, brief, visible, isExact, Exact } = await import(new URL('exact.js', ui));
 const { parser } = await import(new URL('sse.js', ui));
-const { entry, fold, withRefused, timeScale, claims, changes, hiding, marker, keyOf, proofOf, happened, ended, find, refit, body, isTyped, dump } = await import(new URL('fold.js', ui));
+const { before, entry, fold, isBeyond, leave, withRefused, timeScale, claims, changes, hiding, marker, keyOf, proofOf, happened, ended, find, refit, body, isTyped, dump } = await import(new URL('fold.js', ui));
 const { advised, stateOf } = await import(new URL('partitions.js', ui));
 const words = await import(new URL('words.js', ui));
 const route = await import(new URL('route.js', ui));
@@ -85,10 +85,27 @@ test('a call has its end although the payload of the end is stored elsewhere, en
   assert.equal(fold(entries([line(1, 'conversation_turn', { content: imitation })]))[0].text, 'type "stored_payload"', 'content that imitates a claim check is shown');
 });
 
+test('a step back leaves the records of a batch, which have one position', () => {
+  const batch = entries([1, 5, 5, 5, 9].map((offset) => line(offset, 'conversation_turn', {})));
+  assert.deepEqual([leave(batch, 4, 3), leave(batch, 3, 2), leave(batch, 3, 0), leave(batch, 0, 1)], [3, 0, 0, 1]);
+  assert.equal(leave(batch.slice(1), 2, 1), 0, 'the run begins with the batch');
+});
+
+test('a position outside of the loaded records is read', () => {
+  const part = entries([line(100, 'conversation_turn', {}), line(200, 'conversation_turn', {})]);
+  const beyond = (hasEarlier, reachesEnd) => [50, 150, 250, NaN].map((asked) => isBeyond(part, asked, hasEarlier, reachesEnd));
+  assert.deepEqual(beyond(false, true), [false, false, false, false]);
+  assert.deepEqual(beyond(true, true), [true, false, false, false]);
+  assert.deepEqual(beyond(true, false), [true, false, true, true]);
+});
+
 test('a refused record stands at its place in the log', () => {
   const rows = withRefused(fold(story), [{ record_id: 'late', position: { partition: 0, offset: 5.5 }, reason: 'fenced' }], story);
   assert.deepEqual(rows.map(({ kind }) => kind), ['claim', 'call', 'call', 'claim', 'refused', 'decision']);
   assert.equal(rows[4].first.index, 4);
+  const elsewhere = withRefused(fold(story), [{ record_id: 'stray', position: { partition: 3, offset: 2 }, reason: 'wrong_partition' }], story);
+  assert.deepEqual([elsewhere.at(-1).kind, words.place(elsewhere.at(-1).first)], ['refused', '3:2'], 'offsets of partitions are not compared');
+  assert.deepEqual([0, 3, 99].map((offset) => before(story, { partition: 0, offset })), [0, 2, 5]);
 });
 
 test('a long gap is cut, and the order of times stays', () => {

@@ -56,7 +56,7 @@ export function Outcome({ payload, label, call = payload?.request_record_id, isR
 function Late({ evidence, isOnly, effect }) {
   const [raw, setRaw] = useState(/** @type {any} */ (null));
   const isSame = (each) => proofOf(each) === proofOf(evidence);
-  const load = () => get(run(effect.run_id) + '/recovery', { limit: 1 }).then(({ pending }) =>
+  const load = () => get(run(effect.run_id) + '/recovery', { limit: 1, consistency: 'eventual' }).then(({ pending }) =>
     setRaw(pending.find((each) => each.kind === effect.kind && each.id === effect.id)?.evidence.find(isSame) || { problem: { kind: 'unlisted' } }), (problem) => setRaw({ problem }));
   return html`<article class="late"><header><b>A late result says that it ${ended(evidence)}</b>${evidence.adoptable && !isOnly ? html`<${Badge} tone="violet">the one to adopt<//>` : null}</header>
     <${Outcome} payload=${raw?.payload || evidence.payload} label="The late result" call=${effect.id} isRaw=${!!raw?.payload} />

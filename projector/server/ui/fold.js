@@ -130,15 +130,27 @@ export function fold(entries, upTo = Infinity) {
   return rows;
 }
 
+/** The index of the last record before a position. A position in another partition has no place in the run: it is at the end. @param {Entry[]} entries */
+export const before = (entries, { partition, offset }) => Math.max(0, entries.findLastIndex((each) => each.partition !== partition || each.offset <= offset));
+
+/** Leaves the offset of `at` on the way back to `to`: the records of a batch have one position. @param {Entry[]} entries @param {number} at @param {number} to */
+export function leave(entries, at, to) {
+  while (to > 0 && to < at && entries[to].offset === entries[at].offset) to--;
+  return to;
+}
+
+/** Whether the offset `asked`, or the newest record, is outside of the loaded records. @param {Entry[]} entries @param {number} asked or NaN */
+export const isBeyond = (entries, asked, hasEarlier, reachesEnd) => (asked <= entries[entries.length - 1].offset ? hasEarlier && asked < entries[0].offset : !reachesEnd);
+
 /** @param {Row[]} rows @param {Entry[]} entries */
 export function withRefused(rows, anomalies, entries) {
   if (!anomalies.length) return rows;
   const all = rows.concat(anomalies.map(({ position, reason, record_id: id }) => {
-    const before = entries.findLast((each) => each.offset <= position.offset) || entries[0];
-    const first = { ...before, id, offset: position.offset, batchIndex: position.index || 0, type: 'refused', line: null };
+    const first = { ...entries[before(entries, position)], id, partition: position.partition, offset: position.offset, batchIndex: position.index || 0, type: 'refused', line: null };
     return { key: 'refused:' + id + ':' + position.offset, kind: 'refused', name: 'refused', text: words.reason(reason), first, last: first, status: '', note: '' };
   }));
-  return all.map((row, at) => /** @type {const} */ ([row, at])).sort(([a, i], [b, j]) => a.first.offset - b.first.offset || i - j).map(([row]) => row);
+  const rank = ({ first }) => (first.partition === entries[0].partition ? first.offset : Infinity);
+  return all.sort((a, b) => rank(a) - rank(b));
 }
 
 /**

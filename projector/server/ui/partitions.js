@@ -53,7 +53,7 @@ export function Skip({ place, onClose, onDone }) {
       setMade(await skip(place, who.trim(), why.trim(), isReadable ? 'force=true' : '', ',"plan":' + write(seen)));
       kept('localStorage').setItem(WHO, who.trim());
       onDone();
-    } catch (error) {
+    } catch (/** @type {any} */ error) {
       setChanged(error.kind === 'conflict');
       if (error.kind === 'conflict') await planOf(place).then(show, setProblem);
       else setProblem(error);
@@ -109,7 +109,7 @@ export function Partitions() {
   const { query } = route.value;
   const now = overview.value;
   const mayWatch = watches();
-  const { answer, problem, reload } = useAnswer((signal) => (mayWatch ? get('/v1/doctor', {}, signal) : Promise.resolve(null)), [mayWatch]);
+  const { answer, problem, reload } = useAnswer((signal) => (mayWatch ? get('/v1/doctor', {}, signal) : null), [mayWatch]);
   const stopped = now?.stopped.join();
   const known = useRef(stopped);
   useEffect(() => { if (known.current !== stopped) reload(); known.current = stopped; }, [stopped]);

@@ -123,7 +123,7 @@ const NO_ANSWER = { answer: null, problem: null, at: 0, isDone: false };
 
 /**
  * Loads an answer, whose last one stays meanwhile. `load` may show a part of the first answer.
- * @param {(signal: AbortSignal, show: (part: any) => void) => Promise<any>} load
+ * @param {(signal: AbortSignal, show: (part: any) => void) => any} load
  */
 export function useAnswer(load, inputs) {
   const [state, setState] = useState(/** @type {any} */ (NO_ANSWER));
@@ -140,7 +140,7 @@ export function useAnswer(load, inputs) {
     begun.current = performance.now();
     const mine = ask.current = new AbortController();
     const show = (answer, isDone) => setState((last) => (mine.signal.aborted || (last.isDone && !isDone) ? last : { answer, problem: null, at: performance.now(), isDone }));
-    load(mine.signal, (part) => show(part, false)).then(
+    Promise.resolve(load(mine.signal, (part) => show(part, false))).then(
       (answer) => show(answer, true),
       (problem) => {
         if (mine.signal.aborted) return;
@@ -183,6 +183,7 @@ export function Rows({ items, height, render, label, current, onEnd, foot, role 
   const box = useRef(/** @type {any} */ (null));
   const [seen, setSeen] = useState({ top: 0, tall: 800 });
   const measure = () => {
+    if (!box.current) return;
     const { scrollTop, clientHeight } = box.current;
     const top = Math.floor(scrollTop / height);
     setSeen((last) => (last.top === top && last.tall === clientHeight ? last : { top, tall: clientHeight }));

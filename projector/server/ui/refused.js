@@ -35,7 +35,7 @@ function Bytes({ place, onClose }) {
   const [wants, setWants] = useState(false);
   const [skipped, setSkipped] = useState('');
   const may = allows('operate') && allows('read_content');
-  const { answer, problem } = useAnswer((signal) => (wants ? get('/v1/dead-letters/' + place, {}, signal) : Promise.resolve(null)), [place, wants]);
+  const { answer, problem } = useAnswer((signal) => (wants ? get('/v1/dead-letters/' + place, {}, signal) : null), [place, wants]);
   return html`<${Dialog} title=${'Unreadable bytes at ' + place} onClose=${onClose}><div class="said">
     ${answer ? html`<p dir="auto">${visible(answer.detail)}</p><p class="quiet small">SHA-256 <span class="mono">${answer.sha256}</span></p>
       ${answer.hex ? html`<pre class="code hex" tabindex="0" role="region" aria-label="Bytes">${dump(answer.hex)}</pre>` : html`<p class="masked">${answer.dropped ? 'Deleted by retention' : 'The log no longer has them'}</p>`}

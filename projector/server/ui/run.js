@@ -2,7 +2,7 @@
 import { useCallback, useEffect, useMemo, useRef, useState } from './vendor/hooks.js';
 import { get, pages, run as pathOf } from './api.js';
 import { brief } from './exact.js';
-import { claims, entry, fold, withRefused } from './fold.js';
+import { before, claims, entry, fold, isBeyond, leave, withRefused } from './fold.js';
 import { listen } from './live.js';
 import { absent, aged, Badge, Code, Empty, hidden, html, Icon, Link, Loading, Long, Masked, Members, now, RunName, Segments, Trouble, useAnswer, useKeys, useThrottle } from './parts.js';
 import { change, route } from './route.js';
@@ -20,72 +20,58 @@ const KEPT_MAX = 500;
 const TONES = { open: 'blue', completed: 'green', failed: 'red', cancelled: 'grey' };
 const KINDS = [['', 'All'], ['turn', 'Turns'], ['call', 'Calls'], ['checkpoint', 'Checkpoints'], ['claim', 'Takeovers']];
 
-/** Of a very long run, reads the newest records, or those up to `at`. */
-async function readRecords(id, head, first, at, signal, each) {
+const EVENTUAL = { consistency: 'eventual' };
+
+/** Reads the run's state. A run in doubt is in a list only. */
+const readHead = (id, signal) => get(pathOf(id), EVENTUAL, signal).catch(async (problem) => {
+  const [head] = problem.reason === 'doubt' ? (await get('/v1/runs', { prefix: id, in_doubt: true, limit: 1, ...EVENTUAL }, signal)).runs : [];
+  if (head?.run_id !== id) throw problem;
+  return { ...head, doubt: problem };
+});
+
+/** Reads the records, or those after the known ones. Of a very long run, reads the newest, or the newest up to `upTo`. */
+async function readRecords(id, upTo, known, signal, show) {
+  const path = pathOf(id) + '/records';
+  const first = get(path, known ? { cursor: known.entries[known.entries.length - 1].cursor, limit: PAGE, ...EVENTUAL } : { limit: 200, ...EVENTUAL }, signal);
+  first.catch(() => {});
+  const head = await readHead(id, signal);
+  const toEntries = (lines, begin) => lines.map((line, nth) => entry(line, begin + nth, begin + lines.length <= KEPT_MAX));
+  if (known) {
+    const { records, next_cursor: more } = await first;
+    return { ...known, head, entries: known.entries.concat(toEntries(records, known.entries.length)), reachesEnd: !more };
+  }
   const isLong = head.records > RECORDS_MAX;
-  const query = { limit: PAGE, consistency: 'eventual', ...(isLong ? { order: 'desc', as_of: at || undefined } : {}) };
+  const query = { limit: PAGE, ...EVENTUAL, ...(isLong ? { order: 'desc', as_of: upTo } : {}) };
   /** @type {any[]} */
   let lines = [];
-  let cursor = null;
-  do {
-    const page = await (cursor || isLong ? get(pathOf(id) + '/records', { ...query, cursor }, signal) : first);
+  for (let cursor = null, isDone = false; !isDone;) {
+    const page = await (cursor || isLong ? get(path, { ...query, cursor }, signal) : first);
     lines = isLong ? page.records.reverse().concat(lines) : lines.concat(page.records);
     cursor = page.next_cursor;
-    each(lines, !cursor || lines.length >= RECORDS_MAX);
-  } while (cursor && lines.length < RECORDS_MAX);
+    isDone = !cursor || lines.length >= RECORDS_MAX;
+    const entries = toEntries(lines, 0);
+    known = { head, entries, isDone, hasEarlier: isLong && !!cursor, reachesEnd: isLong ? !upTo || entries[entries.length - 1]?.offset >= head.position.offset : !cursor };
+    show(known);
+  }
+  return known;
 }
 
-function useRecords(id) {
-  const [state, setState] = useState(/** @type {any} */ ({ head: null, entries: [], isDone: false, problem: null, at: 0, isPart: false }));
-  const at = useRef(route.value.query.at);
-  const busy = useRef(false);
-  const again = useRef(false);
-  const latest = useRef(state);
-  latest.current = state;
-  const begin = useCallback((signal) => {
-    busy.current = true;
-    (async () => {
-      const first = get(pathOf(id) + '/records', { limit: 200, consistency: 'eventual' }, signal);
-      first.catch(() => {});
-      const head = await get(pathOf(id), {}, signal);
-      const keeps = head.records <= KEPT_MAX;
-      await readRecords(id, head, first, at.current, signal, (lines, isDone) => setState({
-        head, entries: lines.map((line, index) => entry(line, index, keeps)), isDone, problem: null, at: performance.now(), isPart: lines.length < head.records && isDone,
-      }));
-    })().catch((problem) => { if (!signal.aborted) setState((last) => ({ ...last, problem })); }).finally(() => { busy.current = false; });
-  }, [id]);
-  useEffect(() => {
-    const end = new AbortController();
-    begin(end.signal);
-    return () => end.abort();
-  }, [begin]);
-  const grow = useCallback(async () => {
-    const { head, entries, isDone } = latest.current;
-    if (busy.current) { again.current = true; return; }
-    if (!head || !isDone || !entries.length) return;
-    busy.current = true;
-    try {
-      const last = entries[entries.length - 1];
-      const [fresh, page] = await Promise.all([get(pathOf(id), { consistency: 'eventual' }), get(pathOf(id) + '/records', { cursor: last.cursor, limit: PAGE, consistency: 'eventual' })]);
-      const keeps = entries.length + page.records.length <= KEPT_MAX;
-      const more = page.records.map((line, nth) => entry(line, entries.length + nth, keeps));
-      setState((state) => ({ ...state, head: fresh, entries: more.length ? entries.concat(more) : entries, problem: null, at: performance.now() }));
-    } catch (problem) {
-      setState((state) => ({ ...state, problem }));
-    }
-    busy.current = false;
-    if (again.current) { again.current = false; grow(); }
-  }, [id]);
-  const soon = useThrottle(grow, 400);
+function useRecords(id, upTo) {
+  const known = useRef(/** @type {any} */ (null));
+  const { answer, problem, at, reload } = useAnswer((signal, show) => {
+    if (known.current?.upTo !== upTo) known.current = null;
+    return readRecords(id, upTo, known.current, signal, show).then((read) => (known.current = { ...read, upTo }));
+  }, [id, upTo]);
+  const soon = useThrottle(() => { if (known.current?.reachesEnd !== false) reload(); }, 400);
   useEffect(() => listen(({ run }) => { if (run === id || !run) soon(); }), [soon, id]);
-  return { ...state, reload: () => { const end = new AbortController(); begin(end.signal); } };
+  return { head: null, entries: [], ...answer, problem, at, reload };
 }
 
 function Resume({ id, place, isHead }) {
   const [asked, setAsked] = useState(place);
   useEffect(() => { const timer = setTimeout(() => setAsked(place), 120); return () => clearTimeout(timer); }, [place]);
   const may = allows('read_content');
-  const { answer, problem } = useAnswer((signal) => (may ? get(pathOf(id) + '/recovery', { as_of: isHead ? undefined : asked, content: false, limit: 200 }, signal).then((recovery) => ({ recovery, key: isHead ? '' : asked })) : Promise.resolve(null)), [id, asked, isHead, may]);
+  const { answer, problem } = useAnswer((signal) => (may ? get(pathOf(id) + '/recovery', { as_of: isHead ? undefined : asked, content: false, limit: 200, ...EVENTUAL }, signal).then((recovery) => ({ recovery, key: isHead ? '' : asked })) : null), [id, asked, isHead, may]);
   const last = useRef(/** @type {any} */ (null));
   if (answer) last.current = answer;
   const shown = last.current;
@@ -111,7 +97,7 @@ function Resume({ id, place, isHead }) {
 async function readLine(id, each, raw, signal) {
   if (each.line && !raw) return each.line;
   const limit = each.batchIndex ? PAGE : 64;
-  const { records } = await get(pathOf(id) + '/records', { as_of: words.place(each), order: 'desc', limit, raw, consistency: 'eventual' }, signal);
+  const { records } = await get(pathOf(id) + '/records', { as_of: words.place(each), order: 'desc', limit, raw, ...EVENTUAL }, signal);
   return records.find((line) => line.record_id === each.id && line.position.offset === each.offset) || null;
 }
 
@@ -120,7 +106,7 @@ function Detail({ id, row, raw, onRaw }) {
   const view = query.as || 'read';
   const may = allows('read_content');
   const isRefused = row.kind === 'refused';
-  const { answer, problem } = useAnswer((signal) => (isRefused ? Promise.resolve([]) : Promise.all([...new Set([row.first, row.last])].map((each) => readLine(id, each, raw, signal)))), [id, row.key, row.last, raw]);
+  const { answer, problem } = useAnswer((signal) => (isRefused ? [] : Promise.all([...new Set([row.first, row.last])].map((each) => readLine(id, each, raw, signal)))), [id, row.key, row.last, raw]);
   const lines = (answer || []).filter(Boolean);
   const [first] = lines;
   const last = lines[lines.length - 1];
@@ -141,7 +127,7 @@ function Detail({ id, row, raw, onRaw }) {
 /** The newest messages of a checkpoint's whole list. They are unmasked, so a click asks for them. */
 function Conversation({ id, checkpoint }) {
   const [wants, setWants] = useState(false);
-  const { answer, problem } = useAnswer((signal) => (wants ? get(pathOf(id) + '/checkpoints/' + encodeURIComponent(checkpoint), {}, signal) : Promise.resolve(null)), [id, checkpoint, wants]);
+  const { answer, problem } = useAnswer((signal) => (wants ? get(pathOf(id) + '/checkpoints/' + encodeURIComponent(checkpoint), EVENTUAL, signal) : null), [id, checkpoint, wants]);
   if (!allows('read_content')) return null;
   if (!answer) return html`<${Trouble} problem=${problem} /><button type="button" class="text" title="The audit log records this" onClick=${() => setWants(true)}>Show the conversation</button>`;
   const { messages } = answer;
@@ -153,8 +139,9 @@ function Content({ id, row, first, last, raw }) {
   const why = absent(payload);
   if (why && row.kind !== 'call') return html`<${Masked} why=${why} />`;
   switch (row.kind) {
-    case 'call': return html`<h3>Arguments</h3>${payload.arguments === null || payload.arguments === undefined ? html`<p class="quiet">None</p>` : html`<${Members} value=${payload.arguments} label="Arguments" />`}
-      <h3>${row.status === 'failed' ? 'Failure' : 'Result'}</h3>${last !== first ? (last.payload_type === 'effect_resolution' ? html`<${Decision} payload=${last.payload} isRaw=${raw} />${last.payload.decision === 'adopt' ? html`<${Answer} key=${first.record_id} id=${id} call=${first.record_id} at=${words.place(row.last)} title="The agent gets" />` : null}` : html`<${Outcome} payload=${last.payload} call=${first.record_id} isRaw=${raw} label="Result" />`) : html`<p class="amber-text">None at this position</p>`}`;
+    case 'call': return html`<h3>Arguments</h3>${why ? html`<${Masked} why=${why} />` : payload.arguments === null || payload.arguments === undefined ? html`<p class="quiet">None</p>` : html`<${Members} value=${payload.arguments} label="Arguments" />`}
+      <h3>${{ failed: 'Failure', decided: 'Decision' }[row.status] || 'Result'}</h3>${last === first ? html`<p class="amber-text">None at this position</p>` : last.payload_type === 'effect_resolution' && !absent(last.payload) ? html`<${Decision} payload=${last.payload} isRaw=${raw} />` : html`<${Outcome} payload=${last.payload} call=${first.record_id} isRaw=${raw} label="Result" />`}
+      ${last.status === 'adopt' ? html`<${Answer} key=${first.record_id} id=${id} call=${first.record_id} at=${words.place(row.last)} title="The agent gets" />` : null}`;
     case 'turn': return html`<div class="bubble" dir="auto">${(!raw && hidden(payload.content)) || brief(payload.content ?? '')}</div>`;
     case 'decision': return html`<${Decision} payload=${payload} principal=${first} isRaw=${raw} />`;
     case 'checkpoint': return html`<dl class="facts tall"><div><dt>Covers</dt><dd>up to number ${payload.covers_journal_seq ?? '–'}</dd></div><div><dt>Messages here</dt><dd>${Array.isArray(payload.messages) ? payload.messages.length : '–'}</dd></div></dl>${payload.checkpoint_id ? html`<${Conversation} key=${first.record_id} id=${id} checkpoint=${payload.checkpoint_id} />` : null}<${Code} value=${payload} label="Checkpoint" />`;
@@ -167,26 +154,31 @@ const Decision = ({ payload, principal, isRaw }) => html`<dl class="facts tall">
 
 export function Run({ id }) {
   const { query } = route.value;
-  const { head, entries, isDone, problem, at: readAt, isPart, reload } = useRecords(id);
-  const refusedAnswer = useAnswer((signal) => pages('/v1/anomalies', { run: id, limit: 500 }, 'anomalies', 1, signal), [id, head?.hash]);
-  const anomalies = useRef(/** @type {any[]} */ ([]));
-  if (refusedAnswer.answer) anomalies.current = refusedAnswer.answer.items;
+  const [upTo, setUpTo] = useState(query.at || '');
+  const { head, entries, isDone, hasEarlier, reachesEnd, problem, at: readAt, reload } = useRecords(id, upTo);
+  // A refused record does not change the run.
+  const refusedAnswer = useAnswer((signal) => (isDone ? pages('/v1/anomalies', { run: id, limit: 500, ...EVENTUAL }, 'anomalies', 1, signal) : null), [id, isDone && readAt]);
+  const kept = useRef(/** @type {any} */ ({ items: [] }));
+  if (refusedAnswer.answer) kept.current = refusedAnswer.answer;
+  const { items: anomalies, more } = kept.current;
   const scale = query.scale === 'time' ? 'time' : 'order';
   const last = entries.length - 1;
   const asked = query.at ? Number(query.at.split(':')[1]) : NaN;
   const found = Number.isNaN(asked) ? last : entries.findLastIndex((each) => each.offset <= asked);
   const at = Math.max(0, found);
-  const isHead = Number.isNaN(asked) || at === last;
-  const choose = (index) => change({ at: index >= last ? '' : words.place(entries[index]) }, true);
-  const all = useMemo(() => withRefused(fold(entries, at), anomalies.current, entries), [entries, at, refusedAnswer.answer]);
+  const isHead = Number.isNaN(asked) || (at === last && reachesEnd);
+  useEffect(() => { if (isDone && isBeyond(entries, asked, hasEarlier, reachesEnd)) setUpTo(query.at || ''); }, [isDone, query.at]);
+  const choose = (index, more = {}) => change({ at: index >= last && reachesEnd ? '' : words.place(entries[leave(entries, at, Math.min(last, index))]), ...more }, true);
+  const all = useMemo(() => withRefused(fold(entries, at), anomalies, entries), [entries, at, anomalies]);
   const rows = useMemo(() => (query.kind ? all.filter(({ kind }) => kind === query.kind || (query.kind === 'call' && ['decision', 'refused'].includes(kind))) : all), [all, query.kind]);
   const bands = useMemo(() => claims(entries), [entries]);
-  const refused = useMemo(() => anomalies.current.map(({ position }) => Math.max(0, entries.findLastIndex((each) => each.offset <= position.offset))), [entries, refusedAnswer.answer]);
+  const refused = useMemo(() => anomalies.map(({ position }) => before(entries, position)), [entries, anomalies]);
   const row = query.sel ? all.find(({ key, first }) => key === query.sel || first.id === query.sel) : isHead ? all[all.length - 1] : all.find(({ first, last: end }) => end.index === at || first.index === at);
   const jump = (by, far) => {
-    let next = at + by;
+    let next = leave(entries, at, Math.max(0, at + by));
+    if (next > last && !reachesEnd) return reload();
     if (far) while (next > 0 && next < last && !['run_claim', 'loop_checkpoint'].includes(entries[next].type)) next += by;
-    change({ at: next >= last ? '' : words.place(entries[Math.max(0, next)]), sel: '' }, true);
+    choose(next, { sel: '' });
   };
   const select = (target) => change({ sel: target.key }, true);
   const step = (by) => { const next = rows[Math.max(0, Math.min(rows.length - 1, rows.indexOf(row) + by))]; if (next) select(next); };
@@ -196,11 +188,10 @@ export function Run({ id }) {
   const [raw, setRaw] = useState(false);
   const [copied, setCopied] = useState(false);
   now.value;
-  if (problem && !head) {
+  if (!head || !entries.length) {
     return html`<section class="view"><header class="top"><div class="top-title"><p class="crumb"><${Link} to=${{ view: 'runs' }}>Runs<//></p><h1><${RunName} id=${id} /></h1></div></header>
-      ${problem.kind === 'not_found' ? html`<${Empty} title="No such run">No record of it has been applied, or your token does not show it. <button type="button" class="text" onClick=${reload}>Ask again</button><//>` : html`<${Trouble} problem=${problem}><button type="button" onClick=${reload}>Ask again</button><//>`}</section>`;
+      ${!problem ? html`<div class="pad"><${Loading} lines=${8} /></div>` : problem.kind === 'not_found' ? html`<${Empty} title="No such run">No record of it has been applied, or your token does not show it. <button type="button" class="text" onClick=${reload}>Ask again</button><//>` : html`<${Trouble} problem=${problem}><button type="button" onClick=${reload}>Ask again</button><//>`}</section>`;
   }
-  if (!head || !entries.length) return html`<section class="view"><header class="top"><div class="top-title"><p class="crumb"><${Link} to=${{ view: 'runs' }}>Runs<//></p><h1><${RunName} id=${id} /></h1></div></header><div class="pad"><${Loading} lines=${8} /></div></section>`;
   const chosen = entries[at];
   const took = entries[last].time - entries[0].time;
   const share = async () => {
@@ -210,17 +201,18 @@ export function Run({ id }) {
     try { await navigator.clipboard.writeText(address.href); setCopied(true); setTimeout(() => setCopied(false), 2000); } catch { change({ at: words.place(chosen) }, true); }
   };
   return html`<section class="view run">
-    <header class="top run-top"><div class="top-title"><p class="crumb"><${Link} to=${{ view: 'runs' }}>Runs<//></p><h1><${RunName} id=${id} most=${72} /> <${Badge} tone=${TONES[head.status] || 'grey'}>${words.status(head.status)}<//></h1></div>
-      <dl class="facts"><div><dt>Records</dt><dd>${words.count(head.records)}</dd></div><div><dt>Takeovers</dt><dd>${Math.max(0, head.epoch - 1)}</dd></div><div><dt>Refused</dt><dd>${words.count(anomalies.current.length)}</dd></div><div><dt>Took</dt><dd>${words.duration(took)}</dd></div><div><dt>Last record</dt><dd>${words.ago(aged(head.age_millis, readAt))}</dd></div><div><dt>Run hash</dt><dd class="mono" title=${head.hash}>${String(head.hash).slice(0, 8)}</dd></div></dl></header>
-    ${isPart ? html`<div class="notice amber" role="status"><b>These are ${words.count(entries.length)} of ${words.count(head.records)} records.</b> The rest is too long to show at once.</div>` : null}
+    <header class="top run-top"><div class="top-title"><p class="crumb"><${Link} to=${{ view: 'runs' }}>Runs<//></p><h1><${RunName} id=${id} most=${72} /> <${Badge} tone=${TONES[head.status] || 'grey'}>${head.status}<//></h1></div>
+      <dl class="facts"><div><dt>Records</dt><dd>${words.count(head.records)}</dd></div><div><dt>Takeovers</dt><dd>${Math.max(0, head.epoch - 1)}</dd></div><div><dt>Refused</dt><dd>${words.count(anomalies.length)}${more ? '+' : ''}</dd></div><div><dt>Took</dt><dd>${words.duration(took)}</dd></div><div><dt>Last record</dt><dd>${words.ago(aged(head.age_millis, readAt))}</dd></div><div><dt>Run hash</dt><dd class="mono" title=${head.hash}>${String(head.hash).slice(0, 8)}</dd></div></dl></header>
+    <${Trouble} problem=${head.doubt} />
+    ${isDone && (hasEarlier || !reachesEnd) ? html`<div class="notice amber" role="status"><b>These are ${words.count(entries.length)} of ${words.count(head.records)} records.</b> The rest is too long to show at once. ${hasEarlier ? html`<button type="button" class="text" onClick=${() => { setUpTo(words.place(entries[0])); change({ at: words.place(entries[0]), sel: '' }, true); }}>Show earlier records</button>` : null}</div>` : null}
     ${!isDone ? html`<p class="progress" role="status">Loaded ${words.count(entries.length)} of ${words.count(head.records)} records …</p>` : null}
-    <div class="when"><${Slider} entries=${entries} bands=${bands} at=${at} refused=${refused} onChange=${(index) => { choose(index); }} />
+    <div class="when"><${Slider} entries=${entries} bands=${bands} at=${at} refused=${refused} onChange=${(index) => choose(index)} />
       <p class="where"><span class="mono">${words.place(chosen)}</span><span>record ${words.count(at + 1)} of ${words.count(entries.length)}</span><span>${words.type(chosen.type)}</span><span class="mono">${words.moment(chosen.stamp)} UTC</span>
         ${isHead ? html`<span class="at-head">the newest record</span>` : html`<button type="button" class="text" onClick=${() => change({ at: '', sel: '' }, true)}>Go to the newest</button>`}
         <button type="button" class="text share" onClick=${share}><${Icon} name="link" />${copied ? 'Link copied' : 'Link to this position'}</button></p></div>
     <div class="run-body"><div class="run-rows"><div class="run-bar"><${Segments} label="Records" value=${query.kind || ''} options=${KINDS} onChange=${(kind) => change({ kind, sel: '' })} />
         <${Segments} label="Scale" value=${scale === 'time' ? 'time' : ''} options=${[['', 'Order'], ['time', 'Time']]} onChange=${(name) => change({ scale: name })} /></div>
         ${rows.length ? html`<${Waterfall} rows=${rows} entries=${entries} upTo=${at} scale=${scale} chosen=${row?.key || ''} onChoose=${select} />` : html`<${Empty} title="No such record">This run has none of this kind.<//>`}</div>
-      <aside class="run-side"><${Resume} id=${id} place=${words.place(chosen)} isHead=${isHead} />${row ? html`<${Detail} id=${id} row=${row} raw=${raw} onRaw=${setRaw} />` : null}</aside></div>
+      <aside class="run-side"><${Resume} id=${id} place=${words.place(chosen)} isHead=${isHead && !head.doubt} />${row ? html`<${Detail} id=${id} row=${row} raw=${raw} onRaw=${setRaw} />` : null}</aside></div>
   </section>`;
 }

@@ -42,7 +42,7 @@ const columns = (at, effects) => [
   ['State', (run) => {
     const waits = effects?.waiting.get(run.run_id);
     const runs = effects?.running.get(run.run_id);
-    return html`<${Badge} tone=${TONES[run.status] || 'grey'}>${words.status(run.status)}<//>${waits ? html`<${Badge} tone="amber" title=${waits.tool_name}>needs a decision<//>` : runs ? html`<${Badge} tone="blue quiet" title=${runs.tool_name}>running a call<//>` : null}`;
+    return html`<${Badge} tone=${TONES[run.status] || 'grey'}>${run.status}<//>${waits ? html`<${Badge} tone="amber" title=${waits.tool_name}>needs a decision<//>` : runs ? html`<${Badge} tone="blue quiet" title=${runs.tool_name}>running a call<//>` : null}`;
   }, 'cell-state'],
   ['Records', (run) => words.count(run.records), 'number'],
   ['Takeovers', (run) => (run.epoch > 1 ? html`<span class="amber-text">${run.epoch - 1}</span>` : html`<span class="faint">–</span>`), 'number'],

@@ -75,9 +75,6 @@ const TYPES = {
 /** @param {string} type */
 export const type = (type) => TYPES[type] || type.replace(/_/g, ' ');
 
-/** @param {string} status */
-export const status = (status) => ({ open: 'open', completed: 'completed', failed: 'failed', cancelled: 'cancelled' })[status] || status;
-
 /** Returns whether a process can continue, in words. @param {{ resumable: boolean, status: string, pending: any[] }} recovery */
 export function resumes({ resumable, status, pending }) {
   if (status !== 'open') return 'The run has ended';

@@ -1056,3 +1056,27 @@ test('a late result appears on the open page of its run', async () => {
   await page.locator('.wf-row.refused').waitFor();
   await visit.end();
 });
+
+test('a server on a copy of the journal says so, and a decision that it refuses had no effect', async () => {
+  await killedRefund(journal, 'mirror/refund-1', { order: '1' });
+  const visit = await Visit.begin({ expected: ['503'] });
+  // No local journal is a copy: these answers are made up.
+  const page = await visit.open('/ui/decisions?prefix=mirror/');
+  await page.getByRole('radio', { name: 'Nobody can find out' }).check();
+  await page.getByLabel('How do you know?').fill('nobody knows');
+  await page.getByLabel('Your name').fill('mara');
+  await page.route('**/resolution', (route) => route.fulfill({ status: 503, json: { title: 'unavailable', status: 503, kind: 'unavailable', reason: 'mirror', detail: 'a decision is refused', home: 'kafka:1' } }));
+  await page.getByRole('button', { name: 'Count the call as failed' }).click();
+  await page.getByText('This server does not read the journal’s home.').waitFor();
+  assert.equal(await page.getByText('may have been recorded').count(), 0);
+  await isAccessible(page, 'a refusal of a copy');
+  await visit.context.route('**/v1/journal', async (route) => {
+    const response = await route.fetch();
+    route.fulfill({ response, json: { ...(await response.json()), role: 'mirror', home: { log: 'kafka:1', epoch: 1 } } });
+  });
+  await page.reload();
+  await page.locator('.banner', { hasText: 'It accepts no decision and no skip. The home is the log kafka:1.' }).waitFor();
+  assert.ok(await page.getByRole('radio', { name: 'Nobody can find out' }).isDisabled());
+  await isAccessible(page, 'a copy of the journal');
+  await visit.end();
+});

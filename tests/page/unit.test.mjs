@@ -99,6 +99,16 @@ test('a position outside of the loaded records is read', () => {
   assert.deepEqual(beyond(true, false), [true, false, true, true]);
 });
 
+test('a request may have had an effect unless the server says why it had none', () => {
+  assert.deepEqual(['away', 'unavailable', 'stale', 'internal', 'conflict', 'forbidden'].map((kind) => words.mayBeDone({ kind })), [true, true, true, true, false, false]);
+  for (const reason of ['mirror', 'not_here']) {
+    const problem = { kind: 'unavailable', reason };
+    assert.equal(words.mayBeDone(problem), false, reason);
+    assert.match(words.problem(problem).join(), /Nothing happened/);
+    assert.doesNotMatch(words.problem(problem).join(), /asks again/);
+  }
+});
+
 test('a refused record stands at its place in the log', () => {
   const rows = withRefused(fold(story), [{ record_id: 'late', position: { partition: 0, offset: 5.5 }, reason: 'fenced' }], story);
   assert.deepEqual(rows.map(({ kind }) => kind), ['claim', 'call', 'call', 'claim', 'refused', 'decision']);

@@ -6,7 +6,7 @@ import { get, kept, pages, post, run, token } from './api.js';
 import { brief, Exact, isExact, visible } from './exact.js';
 import { absent, aged, Badge, Code, hidden, html, Icon, Link, Loading, Long, Masked, Members, NeedsScope, now, RunName, Trouble, useAnswer } from './parts.js';
 import { change } from './route.js';
-import { allows, caller } from './session.js';
+import { allows, caller, home } from './session.js';
 import { body, changes, ended, find, happened, isTyped, keyOf, marker, proofOf, refit } from './fold.js';
 import * as words from './words.js';
 
@@ -114,7 +114,7 @@ function Form({ effect, draft, setDraft, isStale, isReading, onChanged, onDecide
   const tool = visible((effect.tool_name || '').trim() || effect.kind);
   const isKeyed = !!(effect.idempotency_key || effect.dedupe_key);
   const choice = words.CHOICES.find((each) => each.decision === decision);
-  const may = allows('resolve') && isExact && !effect.isTwin;
+  const may = allows('resolve') && isExact && !effect.isTwin && !home.value;
   const isRunning = effect.state === 'running' || refusal?.reason === 'active';
   let resultError = '';
   if (decision === 'done') {
@@ -145,7 +145,7 @@ function Form({ effect, draft, setDraft, isStale, isReading, onChanged, onDecide
     }
     setSending(false);
   };
-  const later = refusal && ['away', 'unavailable', 'stale', 'internal'].includes(refusal.kind);
+  const later = refusal && words.mayBeDone(refusal);
   return html`<form class="choices" onSubmit=${send} aria-label="Decision">
     ${refusal?.kind === 'changed' ? html`<${Changed} before=${effect} fresh=${refusal.fresh} isRefused=${true} onRead=${() => { setRefusal(null); onRead(); }} />` : null}
     ${effect.isTwin ? html`<p class="notice bad">Two pending effects have this id. The page cannot decide about them.</p>` : null}

@@ -60,7 +60,7 @@ export function Skip({ place, onClose, onDone }) {
     }
     setSending(false);
   };
-  const mayBeRecorded = problem && seen && ['away', 'unavailable', 'stale', 'internal'].includes(problem.kind);
+  const mayBeRecorded = problem && seen && words.mayBeDone(problem);
   return html`<${Dialog} title=${'Skip the record at ' + place} onClose=${onClose}>
     ${made ? html`<div class="said" role="status">${made.outcome === 'applied' ? html`<p><b>The record is void for every reader.</b> The skip is in the log at <span class="mono">${words.place(made.position)}</span>, with your name and reason.</p>` : html`<p><b>The skip was not applied</b>: ${words.reason(made.reason || made.outcome)}.</p>`}
       <div class="buttons"><button type="button" class="primary" autofocus onClick=${onClose}>Close</button></div></div>`

@@ -18,6 +18,9 @@ export const isUnknown = signal(false);
 /** Whether the credential has a scope. Without an answer of the server, it may. @param {string} scope */
 export const allows = (scope) => !caller.value || caller.value.scopes.includes(scope);
 
+/** The log that is the journal's home, if this server reads a copy. */
+export const home = signal('');
+
 /** Whether the credential may see figures and lists of the whole journal. */
 export const watches = () => allows('operate') || allows('audit');
 
@@ -55,10 +58,14 @@ async function ask() {
 async function askOnce() {
   const asked = token.value;
   try {
-    const known = caller.value || await get('/v1/whoami');
-    if (asked !== token.value) return;
-    caller.value = known;
-    if (!known.scopes.includes('read_meta')) throw Object.assign(new Error(), { kind: 'forbidden' });
+    // A server that was away may be another one now.
+    if (!caller.value || !server.value.answers) {
+      const [known, { role, home: at }] = await Promise.all([get('/v1/whoami'), get('/v1/journal')]);
+      if (asked !== token.value) return;
+      caller.value = known;
+      home.value = ['mirror', 'contested'].includes(role) ? at?.log || 'unknown' : '';
+    }
+    if (!caller.value.scopes.includes('read_meta')) throw Object.assign(new Error(), { kind: 'forbidden' });
     const now = await get('/v1/overview');
     if (asked !== token.value) return;
     overview.value = now;

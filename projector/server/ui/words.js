@@ -50,6 +50,8 @@ const PROBLEMS = {
   unauthenticated: ['This server asks for a token', 'Enter a valid one. Nothing happened.'],
   forbidden: ['Your token does not allow this', 'Nothing happened.'],
   doubt: ['This run is in doubt', 'Its home was lost. “runlog home accept” frees it.'],
+  mirror: ['This server does not read the journal’s home', 'Nothing happened. The home accepts decisions and skips.'],
+  not_here: ['This server lacks the partition', 'Nothing happened. Another server has it.'],
   conflict: ['The journal knows more than this page showed', 'Nothing happened.'],
   stale: ['The index is behind the log', 'It will catch up; the page asks again.'],
   partition_stopped: ['A partition is stopped', 'An operator must act: “runlog doctor” says what to do.'],
@@ -62,6 +64,9 @@ const PROBLEMS = {
 };
 /** @param {{ kind?: string, reason?: string }} problem @returns {[string, string]} */
 export const problem = ({ kind, reason }) => PROBLEMS[reason || ''] || PROBLEMS[kind || ''] || ['The server refused this', ''];
+
+/** Whether a refused request may have had an effect. @param {{ kind?: string, reason?: string }} problem */
+export const mayBeDone = ({ kind, reason }) => ['away', 'unavailable', 'stale', 'internal'].includes(kind || '') && !PROBLEMS[reason || ''];
 
 /** The places of payloads that a line lacks. @type {Record<string, string>} */
 export const APART = { stored_payload: 'In the content store', encrypted: 'Encrypted by its writer' };

@@ -1080,3 +1080,17 @@ test('a server on a copy of the journal says so, and a decision that it refuses 
   await isAccessible(page, 'a copy of the journal');
   await visit.end();
 });
+
+test('the keys open the marked row, although news moved it', async () => {
+  for (const name of ['a', 'b']) await (await journal.claim(`cursor/${name}`, 'worker')).lifecycle('started');
+  const visit = await Visit.begin();
+  const page = await visit.open('/ui/runs?prefix=cursor/');
+  await page.locator('.row').nth(1).waitFor();
+  await page.keyboard.press('j');
+  await page.locator('.row.current', { hasText: 'cursor/b' }).waitFor();
+  await (await journal.claim('cursor/a', 'worker-2')).turn('user', 'news');
+  await page.locator('.row', { hasText: 'cursor/a' }).first().and(page.locator('[aria-rowindex="2"]')).waitFor();
+  await page.keyboard.press('Enter');
+  await page.waitForURL('**/ui/runs/cursor%2Fb');
+  await visit.end();
+});

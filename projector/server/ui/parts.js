@@ -232,12 +232,13 @@ export function useKeys(keys) {
   }, []);
 }
 
-/** The row that the keys chose, or -1. @param {any[]} items @param {(item: any) => void} open */
+/** The index of the row that the keys chose, or -1. Other rows may move it. @param {any[]} items @param {(item: any) => void} open */
 export function useCursor(items, open) {
-  const [current, setCurrent] = useState(-1);
-  const step = (by) => setCurrent((last) => Math.max(0, Math.min(items.length - 1, last + by)));
+  const [key, setKey] = useState(null);
+  const current = items.findIndex((each) => each.key === key);
+  const step = (by) => setKey(items[Math.max(0, Math.min(items.length - 1, current + by))]?.key);
   useKeys({ j: () => step(1), k: () => step(-1), ArrowDown: () => step(1), ArrowUp: () => step(-1), Enter: () => { if (items[current]) open(items[current]); } });
-  return /** @type {const} */ ([current, setCurrent]);
+  return current;
 }
 
 /** The beginning of a run's id. `set` is called when the typing pauses. */
@@ -280,7 +281,7 @@ export function Listing({ path, query, member, open, empty, order, rowsOf = (ite
   const items = useMemo(() => rowsOf(list?.items || []).map((item) => ({ ...item, key: words.place(item.position) + ' ' + (item.position.index || 0) })), [list]);
   const soon = useThrottle(reload, 2000 * most);
   useEffect(() => listen(soon), [soon]);
-  const [current] = useCursor(items, open);
+  const current = useCursor(items, open);
   const lacks = overview.value?.unavailable_partitions;
   return html`<${Trouble} problem=${problem} />
     ${lacks?.length ? html`<div class="notice amber" role="status"><b>This list may lack records of partition ${lacks.join(', ')}</b>, which is stopped, rebuilt or does not answer.</div>` : null}

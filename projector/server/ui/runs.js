@@ -65,9 +65,9 @@ export function Runs() {
   const soon = useThrottle(() => { reload(); effects.reload(); refresh(); }, 700 * most);
   useEffect(() => listen(soon), [soon]);
   const runs = useMemo(() => (list?.items || []).map((run) => ({ ...run, key: run.run_id })), [list]);
-  const [current, setCurrent] = useCursor(runs, ({ run_id: run }) => go({ run, query: {} }));
+  const current = useCursor(runs, ({ run_id: run }) => go({ run, query: {} }));
   now.value;
-  const filter = (members) => { setMost(1); setCurrent(-1); change(members); };
+  const filter = (members) => { setMost(1); change(members); };
   const waiting = overview.value?.pending.reconcile_required.waiting;
   const isFiltered = query.prefix || query.status || query.stuck || query.since;
   return html`<section class="view">

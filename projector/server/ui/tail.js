@@ -50,7 +50,7 @@ export function Tail() {
     if (source === 'live' && last.current !== source && all.current.length) { add({ run: '' }); draw(); }
     last.current = source;
   }, [source]);
-  const [current] = useCursor(rows, (each) => { if (each.run) go(at(each)); });
+  const current = useCursor(rows, (each) => { if (each.run) go(at(each)); });
   return html`<section class="view">
     <${Top} title="Live" meaning="how-data-flows" tools=${html`<${Search} value=${prefix} set=${(prefix) => change({ prefix }, true)} />`}>Applied records as they arrive, the newest first. The last ${MAX} are kept here.<//>
     <div class="filters"><${Segments} label="Kind" value=${kind} options=${KINDS} onChange=${(name) => change({ kind: name })} />

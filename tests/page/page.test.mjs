@@ -1094,3 +1094,24 @@ test('the keys open the marked row, although news moved it', async () => {
   await page.waitForURL('**/ui/runs/cursor%2Fb');
   await visit.end();
 });
+
+test('an effect that the list does not reach is read by its run, and an effect of another kind has no answer', async () => {
+  await killedRefund(journal, 'far/refund-1', { order: '1' });
+  const visit = await Visit.begin();
+  await visit.context.route(/\/v1\/effects\?.*unsafe=true/, (route) => route.fulfill({ json: { effects: [], next_cursor: '0:00', unavailable_partitions: [] } }));
+  const page = await visit.open('/ui/decisions?run=far/refund-1&kind=tool_call&effect=refund-3');
+  await page.locator('.pane-decision').getByText('No result has arrived.').waitFor();
+  assert.equal(await page.getByText('This effect no longer waits here').count(), 0);
+  await visit.context.unrouteAll();
+  const { record_id, run_id, journal_seq, writer_id, writer_epoch, ...record } = JSON.parse(readFileSync(new URL('../../schemas/examples/effect_intent.json', import.meta.url), 'utf8'));
+  const [outcome] = await journal.send('POST', '/v1/runs/far%2Fother/records', [{ ...record, record_id: 'intent-1', run_id: 'far/other' }]);
+  assert.equal(outcome.outcome, 'applied');
+  await page.goto('/ui/decisions?show=safe&prefix=far/other');
+  await page.getByRole('radio', { name: 'Nobody can find out' }).check();
+  await page.getByLabel('How do you know?').fill('nobody knows');
+  await page.getByLabel('Your name').fill('mara');
+  await page.getByRole('button', { name: 'Count the call as failed' }).click();
+  await page.getByText('Decided: nobody can find out', { exact: true }).waitFor();
+  assert.equal(await page.getByText('The agent gets').count(), 0);
+  await visit.end();
+});

@@ -85,6 +85,11 @@ test('a call has its end although the payload of the end is stored elsewhere, en
   assert.equal(fold(entries([line(1, 'conversation_turn', { content: imitation })]))[0].text, 'type "stored_payload"', 'content that imitates a claim check is shown');
 });
 
+test('an adopted end has its own status, since it may be a failure', () => {
+  const [call] = fold(entries([line(1, 'tool_call_requested', {}), line(2, 'effect_resolution', { request_record_id: 'r1', decision: 'adopt' })]));
+  assert.deepEqual([call.status, call.note], ['decided', 'decided']);
+});
+
 test('a step back leaves the records of a batch, which have one position', () => {
   const batch = entries([1, 5, 5, 5, 9].map((offset) => line(offset, 'conversation_turn', {})));
   assert.deepEqual([leave(batch, 4, 3), leave(batch, 3, 2), leave(batch, 3, 0), leave(batch, 0, 1)], [3, 0, 0, 1]);

@@ -18,7 +18,7 @@ const drafts = new Map();
 token.subscribe(() => drafts.clear());
 
 /** Null: the effect is no longer in the list. Masked content stays masked. */
-async function readEffect(effect, signal, hasEnded = false) {
+export async function readEffect(effect, signal, hasEnded = false) {
   const found = find(await pages('/v1/effects', { pending: !hasEnded, contradicted: hasEnded, prefix: effect.run_id, limit: 1000 }, 'effects', 10, signal), effect);
   return found && hasEnded ? { ...found, evidence: found.contradicting } : found;
 }
@@ -175,15 +175,15 @@ function Form({ effect, draft, setDraft, isStale, isReading, onChanged, onDecide
 }
 
 function Ended({ effect }) {
-  return html`<section class="choices"><b>The call ended before, as ${effect.status}</b><${Answer} id=${effect.run_id} call=${effect.id} title="The agent got" />
+  return html`<section class="choices"><b>The call ended before, as ${effect.status}</b><${Answer} id=${effect.run_id} call=${effect.id} kind=${effect.kind} title="The agent got" />
     <p class="notice quiet"><span>The effect may have happened twice, or although the call failed. Compare with the receiver. The agent keeps its answer.</span></p></section>`;
 }
 
-/** An answer is unmasked, so a click asks for it, unless its reader just decided about the call. */
-export function Answer({ id, call, title, at, isAsked = false }) {
+/** An answer is unmasked, so a click asks for it, unless its reader just decided about the call. Only calls of tools have one. */
+export function Answer({ id, call, kind = 'tool_call', title, at, isAsked = false }) {
   const [wants, setWants] = useState(isAsked);
-  const may = allows('read_content');
-  const { answer, problem } = useAnswer((signal) => (may && wants ? get(run(id) + '/calls/' + encodeURIComponent(call), { as_of: at }, signal) : Promise.resolve(null)), [id, call, at, wants]);
+  const may = allows('read_content') && kind === 'tool_call';
+  const { answer, problem } = useAnswer((signal) => (may && wants ? get(run(id) + '/calls/' + encodeURIComponent(call), { as_of: at, consistency: isAsked ? '' : 'eventual' }, signal) : null), [id, call, at, wants]);
   if (!may) return null;
   if (!answer) return html`<h3>${title}</h3>${wants ? html`<${Trouble} problem=${problem} />` : html`<button type="button" class="text" title="The audit log records this" onClick=${() => setWants(true)}>Show the answer</button>`}`;
   const { error, result } = answer;
@@ -197,7 +197,7 @@ function Decided({ effect, made, next }) {
   useEffect(() => box.current?.focus(), []);
   return html`<div class="decided" role="status" tabindex="-1" ref=${box}><header><${Icon} name="check" /><div><b>Decided: ${title[0].toLowerCase() + title.slice(1)}</b>
     <span class="quiet">In the log at <${Link} to=${{ run: effect.run_id, query: { at: words.place(position) } }} class="mono at">${words.place(position)}<//>.</span></div></header>
-    ${made.decision === 'not_done' ? html`<p>The next process that has the run may call <code>${words.shorten(effect.tool_name)}</code> again.</p>` : html`<${Answer} id=${effect.run_id} call=${effect.id} title="The agent gets" isAsked=${true} />`}
+    ${made.decision === 'not_done' ? html`<p>The next process that has the run may call <code>${words.shorten(effect.tool_name)}</code> again.</p>` : html`<${Answer} id=${effect.run_id} call=${effect.id} kind=${effect.kind} title="The agent gets" isAsked=${true} />`}
     <div class="buttons">${next ? html`<button type="button" class="primary" onClick=${() => change({ run: next.run_id, kind: next.kind, effect: next.id })}>Next: <bdi>${words.shorten(next.tool_name, 28)}</bdi></button>` : null}<${Link} class="button" to=${{ run: effect.run_id, query: {} }}>Open the run<//></div></div>`;
 }
 

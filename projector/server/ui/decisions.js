@@ -3,10 +3,10 @@ import { useEffect, useMemo, useRef, useState } from './vendor/hooks.js';
 import { pages } from './api.js';
 import { brief, visible } from './exact.js';
 import { listen } from './live.js';
-import { aged, Badge, Empty, hidden, html, Link, Loading, Meaning, Rows, RunName, Search, Segments, Trouble, useAnswer, useKeys, useThrottle } from './parts.js';
+import { aged, Badge, Empty, hidden, html, Lacks, Link, Loading, Meaning, Rows, RunName, Search, Segments, Trouble, useAnswer, useKeys, useThrottle } from './parts.js';
 import { change, go, route } from './route.js';
-import { overview, refresh, waiting } from './session.js';
-import { Decide } from './decide.js';
+import { freshness, overview, refresh, waiting } from './session.js';
+import { Decide, readEffect } from './decide.js';
 import { happened, keyOf } from './fold.js';
 import * as words from './words.js';
 
@@ -34,6 +34,15 @@ const NONE = { run: '', kind: '', effect: '' };
 const of = (effects, show) => effects.filter((effect) => (show === 'contradicted' || (show === 'safe' ? effect.class === 'retry_safe'
   : effect.class !== 'retry_safe' && (effect.state === 'running') === (show === 'running'))));
 
+/** Adds the effect that the address names, if the pages of the list do not reach it. */
+async function withNamed(list, show, signal) {
+  const { run, kind = 'tool_call', effect } = route.value.query;
+  const named = { run_id: run, kind, id: effect };
+  if (!list.more || !effect || list.items.some((each) => keyOf(each) === keyOf(named))) return list;
+  const found = await readEffect(named, signal, show === 'contradicted').catch(() => null);
+  return found ? { ...list, items: list.items.concat(found) } : list;
+}
+
 function Item({ effect, at, isChosen, show }) {
   const { query } = route.value;
   const late = (show === 'contradicted' ? effect.contradicting : effect.evidence).length;
@@ -52,9 +61,9 @@ export function Decisions() {
   const { query } = route.value;
   const show = SHOWN[query.show] ? query.show : 'waiting';
   const [more, setMore] = useState(PAGES);
-  const { answer, problem, at, isDone, reload } = useAnswer((signal, part) => pages('/v1/effects',
+  const { answer, problem, at, isDone, reload } = useAnswer(async (signal, part) => withNamed(await pages('/v1/effects',
     { pending: show !== 'contradicted', unsafe: show === 'waiting' || show === 'running', contradicted: show === 'contradicted', prefix: query.prefix, tool: query.tool, limit: 1000 }, 'effects', more, signal,
-    (items, last) => part({ items: items.slice(), last, more: last.next_cursor })), [show, query.prefix, query.tool, more]);
+    (items, last) => part({ items: items.slice(), last, more: last.next_cursor })), show, signal), [show, query.prefix, query.tool, more]);
   const soon = useThrottle(() => { reload(); refresh(); }, 700 * Math.ceil((answer?.items.length || 1) / 300));
   useEffect(() => listen(({ type }) => { if (!/turn|checkpoint$/.test(type)) soon(); }), [soon]);
   useEffect(() => {
@@ -82,17 +91,17 @@ export function Decisions() {
   useEffect(() => { document.title = (waiting.value ? '(' + waiting.value + ') ' : '') + 'Decisions · Runlog'; });
   const pending = overview.value?.pending;
   const isNarrowed = query.prefix || query.tool;
+  const isBehind = freshness.value.word !== 'current';
   const numbers = { contradicted: overview.value?.contradicted, waiting: pending?.reconcile_required.waiting, running: pending?.reconcile_required.running, safe: pending?.retry_safe && pending.retry_safe.waiting + pending.retry_safe.running };
   const tabs = Object.entries(SHOWN).filter(([name]) => name !== 'contradicted' || name === show || numbers.contradicted).map(([name, { title }]) => [name === 'waiting' ? '' : name, title, isNarrowed ? undefined : numbers[/** @type {keyof typeof numbers} */ (name)]]);
-  const missing = answer?.last?.unavailable_partitions || [];
   return html`<section class="view decisions">
     <header class="top"><div class="top-title"><h1>Decisions</h1><p class="quiet">Calls that may have happened. <${Meaning} of="decisions" /></p></div>
       <div class="top-tools"><${Search} value=${query.prefix} set=${(prefix) => change({ prefix, ...NONE }, true)} /><${Segments} label="Show" value=${show === 'waiting' ? '' : show} options=${tabs} onChange=${(name) => change({ show: name, ...NONE })} /></div></header>
     ${problem && !answer ? html`<${Trouble} problem=${problem} />` : null}
-    ${missing.length ? html`<div class="notice amber" role="status"><b>This list lacks partition ${missing.join(', ')}.</b> It does not answer; its effects are not here.</div>` : null}
+    <${Lacks} what="effects" />
     ${query.tool ? html`<p class="narrowed">Only calls of <code>${query.tool}</code> <button type="button" class="text" onClick=${() => change({ tool: '' })}>show all</button></p>` : null}
     ${!answer && !problem ? html`<div class="pad"><${Loading} lines=${6} /></div>`
-      : !shown.length && !paned ? html`<${Empty} title=${isNarrowed ? 'Nothing matches' : SHOWN[show].empty}>${isNarrowed ? 'No such effect of these runs or this tool.' : SHOWN[show].text}<//>`
+      : !shown.length && !paned ? html`<${Empty} title=${isNarrowed ? 'Nothing matches' : isBehind ? 'Nothing is here yet' : SHOWN[show].empty}>${isNarrowed ? 'No such effect of these runs or this tool.' : isBehind ? 'The index does not show all of the log: ' + freshness.value.text + '.' : SHOWN[show].text}<//>`
         : html`<div class="split">
           <${Rows} items=${shown} height=${112} label="Effects" current=${index} render=${(effect, nth) => html`<${Item} effect=${effect} at=${at} isChosen=${nth === index} show=${show} />`}
             foot=${!shown.length ? html`<p class="rows-foot">Nothing else is here.</p>` : answer?.more ? html`<p class="rows-foot">Sorted among the first ${words.count(effects.length)}. <button type="button" class="text" onClick=${() => setMore(more + PAGES)}>Load more</button></p>` : null} />

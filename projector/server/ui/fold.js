@@ -117,7 +117,7 @@ export function fold(entries, upTo = Infinity) {
         const { decision } = /** @type {any} */ (each);
         row.name = 'decision';
         row.text = each.status + ': ' + (words.DECIDED[decision] || decision);
-        if (call && (counts || call.first.index > upTo) && decision !== 'not_done') Object.assign(call, { last: each, status: decision === 'give_up' ? 'failed' : 'completed', note: 'decided' });
+        if (call && (counts || call.first.index > upTo) && decision !== 'not_done') Object.assign(call, { last: each, status: { give_up: 'failed', done: 'completed' }[decision] || 'decided', note: 'decided' });
         break;
       }
       case 'conversation_turn': row.name = each.status || 'turn'; break;

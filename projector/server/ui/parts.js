@@ -267,6 +267,12 @@ export function Top({ title, children, tools, meaning }) {
 /** Says that the token lacks both scopes of operators and auditors. */
 export const NeedsWatch = ({ to }) => (watches() ? null : html`<p class="notice quiet"><${Icon} name="shield" /><span>Your token may not ${to}: this needs the scope <code>operate</code> or <code>audit</code>.</span></p>`);
 
+/** Names the partitions whose `what` a list may lack. */
+export function Lacks({ what }) {
+  const lacks = overview.value?.unavailable_partitions;
+  return lacks?.length ? html`<div class="notice amber" role="status"><b>This list may lack ${what} of partition ${lacks.join(', ')}</b>, which is stopped, rebuilt or does not answer.</div>` : null;
+}
+
 /**
  * A table of a list of the server, which is read again after news. `rowsOf` may sort the items that were read.
  * `order` says which items are the first.
@@ -282,9 +288,7 @@ export function Listing({ path, query, member, open, empty, order, rowsOf = (ite
   const soon = useThrottle(reload, 2000 * most);
   useEffect(() => listen(soon), [soon]);
   const current = useCursor(items, open);
-  const lacks = overview.value?.unavailable_partitions;
-  return html`<${Trouble} problem=${problem} />
-    ${lacks?.length ? html`<div class="notice amber" role="status"><b>This list may lack records of partition ${lacks.join(', ')}</b>, which is stopped, rebuilt or does not answer.</div>` : null}
+  return html`<${Trouble} problem=${problem} /><${Lacks} what="records" />
     ${!list ? (problem ? null : html`<div class="pad"><${Loading} lines=${6} /></div>`)
       : !items.length && !list.more ? empty
         : html`<${Table} items=${items} current=${current} ...${table} foot=${list.more ? html`<p class="rows-foot">These are the first ${words.count(items.length)}, ${order}. <button type="button" class="text" onClick=${() => setMost(most + 9)}>Load more</button></p>` : null} />`}`;

@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from './vendor/hooks.js';
 import { get, pages } from './api.js';
 import { listen } from './live.js';
-import { aged, Badge, Empty, html, Link, Loading, now, RunName, Search, Segments, Table, Top, Trouble, useAnswer, useCursor, useThrottle } from './parts.js';
+import { aged, Badge, Empty, html, Lacks, Link, Loading, now, RunName, Search, Segments, Table, Top, Trouble, useAnswer, useCursor, useThrottle } from './parts.js';
 import { change, go, route } from './route.js';
 import { overview, refresh } from './session.js';
 import * as words from './words.js';
@@ -76,7 +76,7 @@ export function Runs() {
     <div class="filters"><${Segments} label="Status" value=${query.status || ''} options=${STATUS} onChange=${(status) => filter({ status })} />
       <button type="button" class="chip" aria-pressed=${query.stuck === '1'} onClick=${() => filter({ stuck: query.stuck === '1' ? '' : '1' })}><i></i>Needs a decision${waiting ? html` <b>${words.count(waiting)}</b>` : ''}</button>
       <label class="select"><span class="out">Last record</span><select value=${query.since || ''} onChange=${(event) => filter({ since: event.target.value })}>${SINCE.map(([name, title]) => html`<option key=${name} value=${name}>${title}</option>`)}</select></label></div>
-    ${problem ? html`<${Trouble} problem=${problem} />` : null}
+    <${Trouble} problem=${problem} /><${Lacks} what="runs" />
     ${!list && !problem ? html`<div class="pad"><${Loading} lines=${8} /></div>`
       : list && !runs.length ? html`<${Empty} title=${isFiltered ? 'No run matches' : 'No run yet'}>${isFiltered ? html`Change the filters, or <button type="button" class="text" onClick=${() => filter({ prefix: '', status: '', stuck: '', since: '' })}>show all runs</button>.` : html`The first record of an agent appears here at once. <code>runlog demo --serve</code> shows an example.`}<//>`
         : list ? html`<${Table} items=${runs} label="Runs" current=${current} columns=${columns(kept.current?.at || at, effects.answer)} widths="5fr 3fr 1fr 1fr 1.2fr 1.5fr"

@@ -880,6 +880,7 @@ test('the audit lists decisions with their authors, the newest first, and retent
   await rows.nth(1).getByText('mara 1').waitFor();
   await rows.nth(1).getByText('nobody can find out; the call counts as failed').waitFor();
   await rows.nth(1).getByText('<b>asked</b> the provider 1').waitFor();
+  await rows.nth(1).getByText('refund-3', { exact: true }).waitFor();
   for (const [scheme, viewport] of [['dark', WIDE], ['light', WIDE], ['dark', NARROW], ['light', NARROW]]) {
     await page.emulateMedia({ colorScheme: scheme });
     await page.setViewportSize(viewport);
@@ -891,6 +892,18 @@ test('the audit lists decisions with their authors, the newest first, and retent
   await rows.nth(0).getByRole('link').click();
   await page.waitForURL(/\/ui\/runs\/audit%2Frefund-2\?at=/);
   await page.locator('.detail').getByText('mara 2').waitFor();
+  // The newest decision is on the second page.
+  await page.route('**/v1/events?**', async (route) => {
+    const url = new URL(route.request().url());
+    const isSecond = url.searchParams.has('cursor');
+    url.searchParams.delete('cursor');
+    const response = await route.fetch({ url: url.href });
+    const answer = await response.json();
+    const at = answer.events.findIndex((each) => each.run_id === 'audit/refund-2');
+    route.fulfill({ response, json: { ...answer, events: answer.events.filter((_, nth) => (nth === at) === isSecond), next_cursor: isSecond ? null : '0:00' } });
+  });
+  await page.goto('/ui/audit');
+  await page.locator('.row').nth(0).getByText('mara 2').waitFor();
   await visit.end();
 });
 

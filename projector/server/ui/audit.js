@@ -2,7 +2,7 @@
 // Who decided what: decisions, which are records of runs, and retention horizons. No list of the server has the skips.
 import { get, run as pathOf, token } from './api.js';
 import { brief, visible } from './exact.js';
-import { Empty, hidden, html, Link, Listing, NeedsWatch, RunName, Segments, Top, useAnswer } from './parts.js';
+import { absent, Empty, html, Link, Listing, NeedsWatch, RunName, Segments, Top, useAnswer } from './parts.js';
 import { change, go, route } from './route.js';
 import { watches } from './session.js';
 import * as words from './words.js';
@@ -27,7 +27,7 @@ function lineOf({ key, run_id: run, record_id: id, position }) {
 function Told({ event, text }) {
   const { answer, problem } = useAnswer(() => lineOf(event), [event.key]);
   if (!answer) return problem ? 'cannot be read' : '…';
-  return html`<span dir="auto">${hidden(answer.payload) || (answer.payload ? text(answer.payload, answer) : 'not found')}</span>`;
+  return html`<span dir="auto">${absent(answer.payload) || (answer.payload ? text(answer.payload, answer) : 'not found')}</span>`;
 }
 const told = (text) => (event) => html`<${Told} event=${event} text=${text} />`;
 
@@ -35,6 +35,7 @@ const inRun = ({ run_id: run, record_id: sel, position }) => ({ run, query: { at
 const DECISIONS = [
   ['Time, UTC', ({ timestamp }) => words.moment(timestamp), 'mono faint'],
   ['Run', (each) => html`<${Link} to=${inRun(each)}><${RunName} id=${each.run_id} /><//>`, 'cell-main'],
+  ['Call', told((payload, { answers }) => html`<bdi class="mono">${words.shorten(answers, 30)}</bdi>`), 'faint'],
   ['Decided', told(({ decision }) => words.DECIDED[decision] || brief(decision)), ''],
   ['By', told(({ who }, { principal, principal_verified: isVerified }) => html`<span title=${principal ? visible(principal) + (isVerified ? ', verified' : ', not verified') : undefined}>${words.shorten(brief(who ?? ''), 40)}${principal && !isVerified ? ', not verified' : ''}</span>`), ''],
   ['Because', told(({ why }) => words.shorten(brief(why ?? ''), 160)), 'faint'],
@@ -56,7 +57,7 @@ export function Audit() {
   const isRetention = query.show === 'retention';
   return html`<section class="view">
     <${Top} title="Audit" meaning="decisions" tools=${html`<${Segments} label="Show" value=${isRetention ? 'retention' : ''} options=${[['', 'Decisions'], ['retention', 'Retention']]} onChange=${(show) => change({ show })} />`}>Who decided what, and why. Skips are not listed here: they are in the server’s audit log.<//>
-    ${!isRetention ? html`<${Listing} key="decisions" path="/v1/events" query=${{ family: 'effect_resolution' }} member="events" label="Decisions" order="partition by partition, so newer decisions may be missing" rowsOf=${decisions} columns=${DECISIONS} widths="2.3fr 4fr 4fr 2fr 4fr 1fr" open=${(each) => go(inRun(each))}
+    ${!isRetention ? html`<${Listing} key="decisions" path="/v1/events" query=${{ family: 'effect_resolution' }} member="events" label="Decisions" order="partition by partition, so newer decisions may be missing" rowsOf=${decisions} columns=${DECISIONS} widths="2.3fr 4fr 2.5fr 4fr 2fr 4fr 1fr" first=${10} open=${(each) => go(inRun(each))}
         empty=${html`<${Empty} title="No decision yet">Each decision about a call that may have happened appears here.<//>`} />`
       : watches() ? html`<${Listing} key="horizons" path="/v1/horizons" query=${{}} member="horizons" label="Retention horizons" order="in the order of the partitions" columns=${HORIZONS} widths="2fr 3fr 2fr 5fr 1fr" open=${() => {}}
         empty=${html`<${Empty} title="No content was deleted">“runlog retention” deletes the content of old records.<//>`} />`

@@ -275,17 +275,17 @@ export function Lacks({ what }) {
 
 /**
  * A table of a list of the server, which is read again after news. `rowsOf` may sort the items that were read.
- * `order` says which items are the first.
+ * `order` says which items are the first, `first` how many pages to read at once.
  */
-export function Listing({ path, query, member, open, empty, order, rowsOf = (items) => items, ...table }) {
-  const [most, setMost] = useState(1);
+export function Listing({ path, query, member, open, empty, order, first = 1, rowsOf = (items) => items, ...table }) {
+  const [most, setMost] = useState(first);
   const id = path + JSON.stringify(query);
   const { answer, problem, reload } = useAnswer((signal) => pages(path, { limit: 500, ...query }, member, most, signal).then((list) => ({ ...list, id })), [id, most]);
   const last = useRef(/** @type {any} */ (null));
   if (answer) last.current = answer;
   const list = last.current?.id === id ? last.current : null;
   const items = useMemo(() => rowsOf(list?.items || []).map((item) => ({ ...item, key: words.place(item.position) + ' ' + (item.position.index || 0) })), [list]);
-  const soon = useThrottle(reload, 2000 * most);
+  const soon = useThrottle(reload, 2000 * Math.ceil((items.length || 1) / 500));
   useEffect(() => listen(soon), [soon]);
   const current = useCursor(items, open);
   return html`<${Trouble} problem=${problem} /><${Lacks} what="records" />

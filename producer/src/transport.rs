@@ -11,6 +11,7 @@ use runlog_schemas::{
     id::{Epoch, JournalSeq, RecordId, RunId},
     record::JournalRecord,
 };
+use serde_json::Value;
 use std::time::Duration;
 
 mod http;
@@ -155,6 +156,30 @@ impl Transport {
             }
             _ => failed,
         })
+    }
+
+    /// Whether the journal's server accepts [`Transport::claim_conditionally`]. Claims through Kafka and in this process are records
+    /// without a condition.
+    pub(crate) fn has_conditional_claims(&self) -> bool {
+        match &self.backend {
+            Backend::Http(http) => http.has(Feature::OnlyIf),
+            #[cfg(any(feature = "kafka", feature = "embedded"))]
+            _ => false,
+        }
+    }
+
+    /// Claims a run if it has the hash in the claim's `only_if`.
+    pub(crate) async fn claim_conditionally(&self, run_id: RunId<&str>, claim: &Value) -> Result<(), Error> {
+        let claimed = match &self.backend {
+            Backend::Http(http) => http.claim(run_id, claim).await,
+            #[cfg(any(feature = "kafka", feature = "embedded"))]
+            _ => {
+                let message =
+                    format!("run {run_id} was not claimed: only a server compares a claim with the run's hash");
+                Err(Error::new(ErrorKind::Internal, Action::Operator, message))
+            }
+        };
+        claimed.map_err(|error| error.about_run(run_id))
     }
 
     /// As [`Transport::append`], for one record.

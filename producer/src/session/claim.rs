@@ -18,6 +18,7 @@ use runlog_schemas::{
     payload::{Payload, RunClaim},
     record::JournalRecord,
 };
+use serde_json::json;
 use std::time::Duration;
 
 /// A claim. Every send uses the same record, so that this process never loses the run to itself.
@@ -95,6 +96,23 @@ impl Claim {
             Some(reason) if *reason == Reason::Fenced => Err(claim_lost(client.id())),
             _ => Err(refused(client.id(), Some(id), &outcome)),
         }
+    }
+
+    /// Claims the run through the server if its hash is still `hash`. May be repeated.
+    ///
+    /// Errors: `Conflict` if the run has another hash, `ClaimLost` if another process was faster. Neither appended the claim.
+    pub(crate) async fn send_if_unchanged(&self, hash: RunHash, client: &RunClient) -> Result<(), Error> {
+        let Self { writer_id, record_id, secret, shown, .. } = self;
+        let body = json!({
+            "record_id": record_id,
+            "writer_id": writer_id,
+            "claimed_by": client.config.claimed_by,
+            "commitment": secret.map(|secret| secret.commitment()),
+            "shown": shown.map(|shown| shown.reveal()),
+            "only_if": { "hash": hash },
+        });
+        let claim = client.transport.claim_conditionally(client.id(), &body).await;
+        claim.map_err(|error| error.about_record(record_id.borrow()))
     }
 
     /// Whether a read-back names this claim's writer.

@@ -3,7 +3,7 @@
 use super::{
     Session,
     appender::RunAppender,
-    claim::{self, Claim, Claims, not_writer},
+    claim::{self, Claim, Claims, epoch_of, not_writer},
     client::RunClient,
     writer_state::WriterState,
 };
@@ -13,8 +13,7 @@ use crate::{
     transport::{request::RecoveryQuery, run_without_records},
 };
 use runlog_schemas::{
-    answer::{Feature, Recovery},
-    id::Epoch,
+    answer::{ErrorKind, Feature, Recovery},
     judge::RunStatus,
 };
 use std::time::Duration;
@@ -46,29 +45,13 @@ pub enum OnDivergence {
     Fail,
 }
 
+/// Conditional claims of an open: the run can get another record between each read and its claim.
+const CLAIMS_MAX: u32 = 3;
+
 /// Opens a run; see [`Runlog::open_with`](crate::Runlog::open_with). Returns the run's recovery after the claim.
 pub(crate) async fn open(client: RunClient, options: OpenOptions) -> Result<(Session, Recovery), Error> {
-    let RunClient { transport, config, .. } = &client;
-    let run_id = client.id();
-    let seen = match options.unless_active {
-        Some(within) => claim::check_inactive(transport, run_id, within).await?,
-        None => None,
-    };
-    let before = transport.recovery(run_id, RecoveryQuery::PENDING, None).await?;
-    if options.unless_active.is_some() {
-        claim::check_unchanged(run_id, seen.as_ref(), before.as_ref())?;
-    }
-    // A run that has ended is not claimed.
-    let claim = if before.as_ref().is_some_and(|before| before.status != RunStatus::Open) {
-        None
-    } else {
-        (config.failpoints)(failpoint::HEAD_READ);
-        let epoch = before.as_ref().map_or(Epoch::ZERO, |before| before.epoch);
-        let secret = transport.has(Feature::Commitments).then(|| config.secret());
-        let claim = Claim::first(epoch, secret, &client)?;
-        claim.send(&client).await?;
-        Some(claim)
-    };
+    let (transport, run_id) = (&client.transport, client.id());
+    let claim = claim_open(&client, options.unless_active).await?;
     let query = RecoveryQuery { from_start: options.from_start, ..RecoveryQuery::WHOLE };
     let recovery = transport.whole_recovery(run_id, query).await?.ok_or_else(|| run_without_records(run_id))?;
     match &claim {
@@ -90,4 +73,47 @@ pub(crate) async fn open(client: RunClient, options: OpenOptions) -> Result<(Ses
         session.lifecycle("started").await?;
     }
     Ok((session, recovery))
+}
+
+/// Claims a run unless it has ended. With `unless_active`, only as it was read, if the server can compare; a run that has got a record
+/// meanwhile is read again.
+async fn claim_open(client: &RunClient, unless_active: Option<Duration>) -> Result<Option<Claim>, Error> {
+    let is_conditional = unless_active.is_some() && client.transport.has_conditional_claims();
+    let mut claims = 1;
+    loop {
+        match claim_as_read(client, unless_active, is_conditional).await {
+            Err(error) if is_conditional && error.kind() == ErrorKind::Conflict && claims < CLAIMS_MAX => claims += 1,
+            claimed => return claimed,
+        }
+    }
+}
+
+async fn claim_as_read(
+    client: &RunClient,
+    unless_active: Option<Duration>,
+    is_conditional: bool,
+) -> Result<Option<Claim>, Error> {
+    let RunClient { transport, config, .. } = client;
+    let run_id = client.id();
+    let seen = match unless_active {
+        Some(within) => claim::check_inactive(transport, run_id, within).await?,
+        None => None,
+    };
+    let before = transport.recovery(run_id, RecoveryQuery::PENDING, None).await?;
+    if unless_active.is_some() {
+        claim::check_unchanged(run_id, seen.as_ref(), before.as_ref())?;
+    }
+    if before.as_ref().is_some_and(|before| before.status != RunStatus::Open) {
+        return Ok(None);
+    }
+    (config.failpoints)(failpoint::HEAD_READ);
+    let secret = transport.has(Feature::Commitments).then(|| config.secret());
+    let claim = Claim::first(epoch_of(before.as_ref()), secret, client)?;
+    if is_conditional {
+        let hash = before.map_or_else(Default::default, |before| before.hash);
+        claim.send_if_unchanged(hash, client).await?;
+    } else {
+        claim.send(client).await?;
+    }
+    Ok(Some(claim))
 }

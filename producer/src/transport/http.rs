@@ -18,7 +18,7 @@ use reqwest::{
 use runlog_content::Store;
 use runlog_schemas::{
     answer::{
-        self, Checkpoint, Disposition, ErrorKind, Feature, Journal, Lines, Lookup, OrOther, Position, Problem,
+        self, Checkpoint, Claim, Disposition, ErrorKind, Feature, Journal, Lines, Lookup, OrOther, Position, Problem,
         ReadBack, Recovery, Run, Uploaded,
     },
     id::{self, Illegal, JournalSeq, OrEmpty, RecordId, RunId},
@@ -381,6 +381,15 @@ impl Http {
             return Err(failed(Error::new(ErrorKind::Internal, Action::Operator, message), false));
         }
         Ok(answers.into_iter().map(appended).collect())
+    }
+
+    /// Claims a run.
+    pub(super) async fn claim(&self, run_id: RunId<&str>, claim: &Value) -> Result<(), Error> {
+        let deadline = self.deadline.as_millis();
+        let url = self.url(&format!("/v1/runs/{}/claims?deadline_ms={deadline}", segment(&run_id)))?;
+        let request = self.client.post(url).header(CONTENT_TYPE, "application/json").body(claim.to_string());
+        let response = self.send(request).await.map_err(|error| self.unreachable(&error))?;
+        self.answer(response).await.map(|_: Claim| ())
     }
 
     pub(crate) async fn read_back(

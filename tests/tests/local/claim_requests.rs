@@ -3,14 +3,25 @@
 
 use crate::record_writers::{Site, intent};
 use futures_util::future::join_all;
-use runlog_log::{Ack, Entry, Log, PartitionId, memory::MemoryLog};
+use runlog_log::{
+    Ack, Clock, Entry, Log, PartitionId,
+    memory::{MemoryLog, MemoryOptions},
+};
+use runlog_producer::{Config, HttpSender, Journal, Run, Runlog};
 use runlog_projector::index::entry::entry;
 use runlog_schemas::{codec::NoRegistry, draft::Draft};
-use runlog_tests::hooked_log::{Hooks, hook};
+use runlog_tests::{
+    hooked_log::{Hooks, hook},
+    server::client,
+};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicI64, Ordering},
+    },
+    time::Duration,
 };
 use tokio::sync::Semaphore;
 
@@ -245,4 +256,45 @@ async fn a_copy_of_a_lost_claim_does_not_win() {
         assert_eq!(answer["kind"], "claim_lost", "{answer}");
     }
     assert_eq!(site.get("").await["writer_id"], "other");
+}
+
+/// Opens the run unless it was written to within this time. Another process's record lands before the first request that
+/// would claim the run.
+async fn open_after(site: &Arc<Site>, record: Value, within: Duration) -> Result<Run, runlog_producer::Error> {
+    let (own, sends, landed) = (site.clone(), client().unwrap(), Arc::new(AtomicBool::new(false)));
+    let sender = HttpSender::new(client().unwrap(), move |request| {
+        let (site, sends, record) = (own.clone(), sends.clone(), record.clone());
+        let is_first = request.method() == "POST" && !landed.swap(true, Ordering::SeqCst);
+        Box::pin(async move {
+            if is_first {
+                let outcome = site.post("/records", &record).await;
+                assert_eq!(outcome["outcome"], "applied", "{outcome}");
+            }
+            Ok(sends.execute(request).await?)
+        })
+    });
+    let journal = Journal::parse(&site.0.url(""), None).unwrap();
+    let config = Config { http: Some(sender), ..Config::new(journal, "agent") };
+    Runlog::connect(config).await.unwrap().open_unless_active("r", within).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_writes_after_the_check_of_its_activity_keeps_the_run() {
+    let now = Arc::new(AtomicI64::new(1_000_000));
+    let time = now.clone();
+    let clock = Clock::new(move || time.load(Ordering::SeqCst));
+    let log = MemoryLog::with(MemoryOptions { clock, ..MemoryOptions::default() });
+    let site = Arc::new(Site::over(Arc::new(log)).await);
+    let first = site.post("/claims", &json!({})).await;
+    now.fetch_add(61_000, Ordering::SeqCst);
+    let minute = Duration::from_secs(60);
+    let refused = open_after(&site, intent(&writer(&first), "book"), minute).await.expect_err("its process writes");
+    let active = refused.active().expect("the active writer");
+    assert_eq!((active.writer_id.as_str(), active.age), (first["writer_id"].as_str().unwrap(), Duration::ZERO));
+    let outcome = site.post("/records", &result(&first, "book")).await;
+    assert_eq!(outcome["outcome"], "applied", "{outcome}");
+    // Without an age that counts as active, the run is claimed as it is then.
+    let run = open_after(&site, intent(&writer(&first), "pay"), Duration::ZERO).await.expect("no age is active");
+    let pending = &run.recovery().pending;
+    assert_eq!(pending.iter().map(|call| call.id.as_str()).collect::<Vec<_>>(), ["pay"]);
 }

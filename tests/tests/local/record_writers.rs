@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The run `r` on a server over a log in memory.
-pub(crate) struct Site(Served);
+pub(crate) struct Site(pub(crate) Served);
 
 impl Site {
     pub(crate) async fn start() -> Self {

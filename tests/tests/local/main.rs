@@ -16,6 +16,7 @@ mod conformance;
 mod content_elsewhere;
 mod contradictions;
 mod cross_site;
+mod damaged_log;
 mod decisions;
 mod disk_full;
 mod documents;

@@ -31,13 +31,17 @@ pub(super) struct Capacity {
 }
 
 /// Whether the reader delivers records.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Reading {
     Live,
     /// The reader has released the partition until its queue is drained.
     Paused,
     /// The reader rereads from `next` at this time. Until then deliveries are dropped.
     RetryAt(Instant),
+    /// The log is damaged after the delivered records. The partition closes when they are applied.
+    Damaged {
+        error: String,
+    },
     /// It is not read again before a restart.
     Closed,
 }
@@ -146,7 +150,7 @@ impl Partition {
     pub(super) fn retry_at(&self) -> Option<Instant> {
         match self.reading {
             Reading::RetryAt(at) => Some(at),
-            Reading::Live | Reading::Paused | Reading::Closed => None,
+            Reading::Live | Reading::Paused | Reading::Damaged { .. } | Reading::Closed => None,
         }
     }
 
@@ -208,7 +212,8 @@ impl Partition {
 
     /// Whether the queue has reached its capacity.
     pub(super) fn is_full(&self) -> bool {
-        !self.is_paused() && (self.records.len() >= self.capacity.records || self.bytes >= self.capacity.bytes)
+        matches!(self.reading, Reading::Live)
+            && (self.records.len() >= self.capacity.records || self.bytes >= self.capacity.bytes)
     }
 
     /// Stops delivery. Drops the records above the capacity (it keeps at least one), which the reader delivers again later.
@@ -277,6 +282,23 @@ impl Partition {
     pub(super) fn flush(&mut self) -> bool {
         self.flush = true;
         self.schedule()
+    }
+
+    /// Stops it at a damage of the log that follows the delivered records, after these are applied. The reader releases it now.
+    pub(super) fn close_after_delivered(&mut self, shared: &Shared, error: String) {
+        (self.reading, self.release) = (Reading::Damaged { error }, true);
+        self.close_if_drained(shared);
+    }
+
+    /// Closes a partition with a damaged log if no delivered record is left. Returns whether it does.
+    fn close_if_drained(&mut self, shared: &Shared) -> bool {
+        let is_drained = self.records.is_empty() && self.fold.is_some();
+        let Reading::Damaged { error } = &self.reading else { return false };
+        if is_drained {
+            let stop = Stop { offset: self.next, kind: StopKind::LogDamaged, error: error.clone() };
+            self.close(shared, stop);
+        }
+        is_drained
     }
 
     /// Stops it for good, and reports that. It is not read again before a restart.
@@ -348,7 +370,7 @@ impl Partition {
             reported = stopped.is_some() && stopped != self.stopped;
             self.stopped = stopped;
             match next {
-                Next::Continue => {}
+                Next::Continue => reported |= self.close_if_drained(shared),
                 Next::Retry { pause, error } => {
                     self.retry_after(pause);
                     if let Some(stop) = error {
@@ -357,7 +379,7 @@ impl Partition {
                 }
                 Next::Build(to) => {
                     self.drop_records();
-                    (self.build, self.release) = (Some(to), true);
+                    (self.build, self.release, self.reading) = (Some(to), true, Reading::Live);
                 }
                 Next::Close(stop) => {
                     self.close(shared, stop);

@@ -12,7 +12,7 @@ impl Pipeline {
         match error.kind() {
             Kind::OutOfRange if at.is_none() => self.check_all(&error),
             Kind::OutOfRange => self.close(StopKind::LogTruncated, at, error),
-            Kind::Damaged => self.close(StopKind::LogDamaged, at, error),
+            Kind::Damaged => self.close_after_delivered(at, error),
             Kind::Replaced => {
                 self.close(StopKind::LogDiverged, None, error);
                 self.shared.config.executor.block(RETRY_AFTER);
@@ -25,6 +25,16 @@ impl Pipeline {
             Kind::Retry | Kind::Invalid | Kind::Unknown | Kind::NotHome => {
                 tracing::warn!("reading the log failed, trying again: {error}");
                 self.shared.config.executor.block(POLL_WAIT);
+            }
+        }
+    }
+
+    /// Stops a partition, or all of them, until a restart, after the records that the log delivered before its damage.
+    fn close_after_delivered(&mut self, at: Option<PartitionId>, error: runlog_log::Error) {
+        let error = crate::index::Error::from(error).problem().detail;
+        for id in self.pool.ids().filter(|id| at.is_none_or(|at| at == *id)) {
+            if let Some(mut partition) = self.pool.partition(id).filter(|partition| !partition.is_closed()) {
+                partition.close_after_delivered(&self.shared, error.clone());
             }
         }
     }

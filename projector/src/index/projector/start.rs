@@ -21,7 +21,7 @@ use crate::index::{
     shared::{self, Logs, Progress, Shared},
     store::{Budget, Commit, Rows, Store, meta},
 };
-use runlog_log::{Bounds, Log};
+use runlog_log::{Bounds, Delivery, Kind, Log};
 use runlog_schemas::{
     answer::{ErrorKind, Position},
     datum::Sha256,
@@ -292,18 +292,13 @@ async fn check_against_log(
     let Some(last) = progress.last.filter(|last| last.offset >= bounds.start) else {
         return Ok(Match::Unproven);
     };
-    let (log, partition, wait) = (log.clone(), fold.partition, executor.blocking_wait(FIRST_READ));
-    let topic = log.topic().to_owned();
-    let read = executor.run(move || {
-        let mut reader = log.reader(&[(partition, last.offset)])?;
-        let record = reader.poll(1, wait)?.into_iter().next();
-        // An empty poll either passed offsets without a record, or timed out.
-        let is_read = record.is_some() || reader.position(partition).is_some_and(|next| next > last.offset);
-        Ok::<_, runlog_log::Error>((record, is_read))
-    });
-    let (record, is_read) = read
-        .await
-        .map_err(|error| Error::new(ErrorKind::Internal, "the read of the log did not complete").because(error))??;
+    let (topic, partition) = (log.topic().to_owned(), fold.partition);
+    let (record, is_read) = match read_at(log, partition, last.offset, executor).await? {
+        Err(error) if error.kind() == Kind::Damaged => {
+            return stop(StopKind::LogDamaged, Error::from(error).problem().detail);
+        }
+        read => read?,
+    };
     match record {
         Some(record) if record.offset == last.offset && Sha256::of(&record.value) == last.hash => Ok(Match::Same),
         None if !is_read => {
@@ -318,4 +313,22 @@ async fn check_against_log(
             format!("the record at offset {} differs from the record that the index was built from", last.offset),
         ),
     }
+}
+
+/// Reads the record at an offset. Also returns whether the log has passed the offset.
+async fn read_at(
+    log: &Arc<dyn Log>,
+    partition: PartitionId,
+    offset: Offset,
+    executor: &Executor,
+) -> Result<Result<(Option<Delivery>, bool), runlog_log::Error>, Error> {
+    let (log, wait) = (log.clone(), executor.blocking_wait(FIRST_READ));
+    let read = executor.run(move || {
+        let mut reader = log.reader(&[(partition, offset)])?;
+        let record = reader.poll(1, wait)?.into_iter().next();
+        // An empty poll either passed offsets without a record, or timed out.
+        let is_read = record.is_some() || reader.position(partition).is_some_and(|next| next > offset);
+        Ok((record, is_read))
+    });
+    read.await.map_err(|error| Error::new(ErrorKind::Internal, "the read of the log did not complete").because(error))
 }

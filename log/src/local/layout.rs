@@ -4,6 +4,8 @@
 //!   column family   key                  value
 //!   default         "layout"             version: u8 · partitions: u32
 //!                   "id"                 the log's 16 random bytes, in hexadecimal; absent in older logs
+//!                   "end" partition: u32 the offset after the partition's last record: u64; absent in older logs, and too
+//!                                        small if an older program appended last
 //!   p00000 …        offset: u64          1: u8 · timestamp: i64 · key: bytes · count: u32
 //!                                        · count × (name: bytes · value: bytes) · value, to the end
 //! ```
@@ -25,6 +27,11 @@ pub(super) const ID_KEY: &[u8] = b"id";
 
 /// The length of the log's id: 16 bytes.
 pub(super) const ID_HEX_DIGITS: usize = 32;
+
+/// The key of a partition's end.
+pub(super) fn end_key(partition: PartitionId) -> Vec<u8> {
+    [&b"end"[..], &partition.get().to_be_bytes()].concat()
+}
 
 /// The column family of a partition.
 pub(super) fn family(partition: PartitionId) -> String {

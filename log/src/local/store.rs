@@ -4,6 +4,7 @@
 //! without rewriting them, and an append costs one write to the write-ahead log and one to a table.
 
 use std::{
+    collections::BTreeMap,
     fs,
     io::{self, Write},
     path::{Path, PathBuf},
@@ -115,13 +116,19 @@ impl Store {
         self.id.as_ref()
     }
 
-    /// Writes all (partition, offset, record) rows durably. After an error it is unknown whether they were written.
+    /// Writes all (partition, offset, record) rows and the new ends durably. Rows of a partition are in order. After an error it is
+    /// unknown whether they were written.
     pub(super) fn write<'a>(&self, rows: impl Iterator<Item = (PartitionId, Offset, &'a [u8])>) -> Result<(), Error> {
         self.with(|db| {
             let families = self.families(db)?;
             let mut batch = WriteBatch::default();
+            let mut ends = BTreeMap::new();
             for (partition, offset, record) in rows {
                 batch.put_cf(families[partition.index()], layout::encode_key(offset), record);
+                ends.insert(partition, offset.saturating_add(1));
+            }
+            for (partition, end) in ends {
+                batch.put(layout::end_key(partition), layout::encode_key(end));
             }
             db.write_opt(batch, &durably()).map_err(|source| self.error("the write failed", source))
         })
@@ -180,6 +187,13 @@ impl Store {
         removed.expect("an open database").expect("a removed record");
     }
 
+    /// Removes the end of a partition: the log is then as an older program wrote it.
+    #[cfg(test)]
+    pub(super) fn remove_end(&self, partition: PartitionId) {
+        let removed = self.with(|db| Ok(db.delete(layout::end_key(partition))));
+        removed.expect("an open database").expect("a removed end");
+    }
+
     /// Replaces the id, as damage would.
     #[cfg(test)]
     pub(super) fn put_id(&self, id: &[u8]) {
@@ -220,19 +234,34 @@ impl Store {
         })
     }
 
+    /// Reads the partitions' tails. If a partition lacks records before its stored end, a read of the first of them fails, as for any other
+    /// missing record.
     fn tails(&self, db: &DB) -> Result<Vec<Tail>, Error> {
         let tail = |partition| {
-            let mut iterator = db.raw_iterator_cf(self.family(db, partition)?);
-            iterator.seek_to_last();
-            let Some((key, value)) = iterator.item() else {
-                iterator.status().map_err(|source| self.error("the read failed", source).in_partition(partition))?;
-                return Ok(Tail { end: Offset::ZERO, millis: i64::MIN });
-            };
-            let record = layout::decode_key(key).and_then(|offset| layout::decode_record(partition, offset, value));
-            let record = record.ok_or_else(|| self.damaged(partition, "the last record does not decode"))?;
-            Ok(Tail { end: record.offset.saturating_add(1), millis: record.timestamp_millis })
+            let tail = self.last_record(db, partition)?;
+            Ok(Tail { end: tail.end.max(self.stored_end(db, partition)?), ..tail })
         };
         PartitionId::all(self.partitions).map(tail).collect()
+    }
+
+    /// The stored end of a partition; 0 in a log of an older program.
+    fn stored_end(&self, db: &DB, partition: PartitionId) -> Result<Offset, Error> {
+        let stored = db.get(layout::end_key(partition));
+        let stored = stored.map_err(|source| self.error("the read failed", source).in_partition(partition))?;
+        let damaged = || self.damaged(partition, "the end entry does not decode");
+        stored.map_or(Ok(Offset::ZERO), |bytes| layout::decode_key(&bytes).ok_or_else(damaged))
+    }
+
+    fn last_record(&self, db: &DB, partition: PartitionId) -> Result<Tail, Error> {
+        let mut iterator = db.raw_iterator_cf(self.family(db, partition)?);
+        iterator.seek_to_last();
+        let Some((key, value)) = iterator.item() else {
+            iterator.status().map_err(|source| self.error("the read failed", source).in_partition(partition))?;
+            return Ok(Tail { end: Offset::ZERO, millis: i64::MIN });
+        };
+        let record = layout::decode_key(key).and_then(|offset| layout::decode_record(partition, offset, value));
+        let record = record.ok_or_else(|| self.damaged(partition, "the last record does not decode"))?;
+        Ok(Tail { end: record.offset.saturating_add(1), millis: record.timestamp_millis })
     }
 
     fn with<T>(&self, work: impl FnOnce(&DB) -> Result<T, Error>) -> Result<T, Error> {

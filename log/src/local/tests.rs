@@ -186,3 +186,45 @@ fn a_missing_record_is_damage_after_the_records_before_it() {
         assert_eq!((error.kind(), error.subject().offset), (Kind::Damaged, Some(missing.into())), "{error}");
     }
 }
+
+#[test]
+fn a_missing_last_record_is_damage_after_the_log_is_opened_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(&dir).unwrap();
+    append(&log, 0, &["0", "1", "2"]).unwrap();
+    append(&log, 1, &["0"]).unwrap();
+    for (partition, missing) in [(0_u16, 2_u32), (1, 0)] {
+        log.shared.store.remove(partition.into(), missing.into());
+    }
+    drop(log);
+    let log = open(&dir).unwrap();
+    // A new record does not take the place of the missing one.
+    assert_eq!(append(&log, 0, &["3"]).unwrap(), [3]);
+    for (partition, missing) in [(0_u16, 2_u32), (1, 0)] {
+        let mut reader = log.reader(&[(partition.into(), Offset::ZERO)]).unwrap();
+        if missing > 0 {
+            assert_eq!(reader.poll(10, Duration::ZERO).unwrap().len(), missing as usize);
+        }
+        let error = reader.poll(10, Duration::ZERO).unwrap_err();
+        assert_eq!((error.kind(), error.subject().offset), (Kind::Damaged, Some(missing.into())), "{error}");
+        assert!(error.to_string().contains("restore this folder from a copy"), "{error}");
+    }
+}
+
+#[test]
+fn a_log_without_stored_ends_is_accepted_and_gets_one_with_the_next_append() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(&dir).unwrap();
+    append(&log, 0, &["0", "1", "2"]).unwrap();
+    log.shared.store.remove_end(PartitionId::ZERO);
+    log.shared.store.remove(PartitionId::ZERO, 2_u32.into());
+    drop(log);
+    let log = open(&dir).unwrap();
+    assert_eq!(values(&log, 0), ["0", "1"], "an older program did not store the end");
+    assert_eq!(append(&log, 0, &["new"]).unwrap(), [2]);
+    log.shared.store.remove(PartitionId::ZERO, 2_u32.into());
+    drop(log);
+    let log = open(&dir).unwrap();
+    let mut reader = log.reader(&[(PartitionId::ZERO, 2_u32.into())]).unwrap();
+    assert_eq!(reader.poll(10, Duration::ZERO).unwrap_err().kind(), Kind::Damaged);
+}

@@ -134,8 +134,9 @@ def compare(what, before, now, check):
     found = sorted(text for path in before.keys() | now.keys() for text in check(before.get(path), now.get(path), path))
     undecided = [text for text in found if is_undecided(text)]
     others = [text for text in found if not is_undecided(text)]
-    print(f"{what}: {len(now)} answers, {len(others)} differences, and {len(undecided)} about undecided effects")
-    print(*others[:SHOWN_MAX], *undecided[:SHOWN_MAX], sep="\n  ")
+    print(f"  {what}: {len(now)} answers, {len(others)} differences, and {len(undecided)} about undecided effects")
+    for text in others[:SHOWN_MAX] + undecided[:SHOWN_MAX]:
+        print(f"    {text}")
     return not others
 
 

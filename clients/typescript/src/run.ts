@@ -2,9 +2,9 @@
 
 import type { Completed, Pending } from "./answers.js";
 import type { WholeRecovery } from "./api.js";
+import type { Answer, Call, Calling } from "./call.js";
 import { Caller } from "./caller.js";
 import { Usage } from "./errors.js";
-import type { Answer, Call, Calling } from "./call.js";
 import { Gate } from "./gate.js";
 import type { Json } from "./json.js";
 import { newId } from "./records.js";
@@ -47,6 +47,13 @@ export const recoveryOf = (found: WholeRecovery): Recovery => ({
  * begun. */
 export interface Cancelling {
   signal?: AbortSignal;
+}
+
+/** Runs an operation, unless its caller has already stopped waiting. */
+async function waitFor(options: Cancelling, operation: () => Promise<unknown>): Promise<void> {
+  const caller = new Caller(options.signal);
+  caller.check();
+  await caller.wait(operation());
 }
 
 /** A run that this process claimed. Its operations may be called concurrently. Leaving the handle never ends the run. */
@@ -122,7 +129,7 @@ export class Run {
     const { redaction } = this.#session.api.config;
     const value = redaction ? redaction.json(null, toJson(content)) : toJson(content);
     const payload = { type: "conversation_turn", message_id: newId(), kind, content: value };
-    await new Caller(options.signal).wait(this.#session.append(payload));
+    await waitFor(options, () => this.#session.append(payload));
   }
 
   /** Records the state of the loop. Pass all messages; only new messages are written.
@@ -132,20 +139,21 @@ export class Run {
    * collecting `messages` and `state` and the start of this method. */
   async checkpoint(messages: readonly unknown[] = [], state: unknown = null, options: { turn?: number } & Cancelling = {}): Promise<void> {
     const converted: Json[] = messages.map((message) => toJson(message));
-    await new Caller(options.signal).wait(this.#session.checkpoint(converted, toJson(state), options.turn ?? 0));
+    const value = toJson(state);
+    await waitFor(options, () => this.#session.checkpoint(converted, value, options.turn ?? 0));
   }
 
   /** Ends the run. An ended run answers recorded calls, and accepts its last checkpoint and the same end again. Any other operation
    * throws `Conflict`: no effect runs, and no record is appended. */
   async end(status: (typeof STATUSES)[number] = "completed", reason = "", options: Cancelling = {}): Promise<void> {
     if (!STATUSES.includes(status)) throw new Usage(`a run ends as one of ${STATUSES.join(", ")}, not ${JSON.stringify(status)}`);
-    await new Caller(options.signal).wait(this.#session.end(status, reason));
+    await waitFor(options, () => this.#session.end(status, reason));
   }
 
   /** Settles failed or cancelled operations, as the next operation would. Throws `ClaimLost` or `Fenced` if another process has the
    * run; the log then has held results as evidence. */
   async reopen(options: Cancelling = {}): Promise<void> {
-    await new Caller(options.signal).wait(this.#session.reopen());
+    await waitFor(options, () => this.#session.reopen());
   }
 
   /** Records the results that interrupted calls hold, if there are any and the server answers. Throws no `RunlogError`. */

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { startProxy } from "../../../tests/protocol-client/proxy.mjs";
-import { RunlogError, Unavailable, Usage } from "../dist/index.js";
+import { RunlogError, Unauthenticated, Unavailable, Usage } from "../dist/index.js";
 import { connectTo, newRun, serve } from "./server.mjs";
 
 const { url } = await serve("--write-schema", "3");
@@ -56,16 +56,16 @@ test("the_client_sends_the_same_bytes_again_whichever_answer_is_lost", async () 
 });
 
 test("a_handle_settles_what_a_failed_operation_left_at_each_request", async () => {
-  await Promise.all(Array.from({ length: REQUESTS }, async (_, lost) => {
+  // The operation fails at once. It does not know whether its record is in the log.
+  const faults = [["internal", 500, true], ["internal", 500, false]];
+  const cases = Array.from({ length: REQUESTS }, (_, failing) => faults.map((fault) => [failing, ...fault])).flat();
+  await Promise.all(cases.map(async ([failing, kind, status, arrives]) => {
     const id = newRun();
     let n = 0;
-    let failures = 0;
-    const rl = connectTo(url, { deadlineMs: 400, fetch: async (path, init) => {
-      const isLost = n++ >= lost && failures < 4;
-      if (isLost && failures++) throw new TypeError("fetch failed");
-      const answer = await fetch(path, init);
-      if (isLost) throw new TypeError("fetch failed");
-      return answer;
+    const rl = connectTo(url, { fetch: async (path, init) => {
+      if (n++ !== failing) return fetch(path, init);
+      if (arrives) await (await fetch(path, init)).text();
+      return Response.json({ kind, title: "broken", status }, { status });
     } });
     await check(id, await book(rl, id));
   }));
@@ -90,4 +90,19 @@ test("a_server_that_is_not_there_and_a_token_in_clear_are_refused_at_once", asyn
   assert.throws(() => connectTo("http://u:p@localhost:1"), Usage);
   const both = connectTo(["http://127.0.0.1:9", url]);
   assert.equal(await (await both.open(newRun())).tool("find", {}, {}, () => 1), 1);
+});
+
+test("a_refused_token_is_read_again_and_the_servers_refusal_counts", async () => {
+  const sent = [];
+  const answer = async (path, init) => {
+    sent.push(init.headers.authorization);
+    if (init.headers.authorization === "Bearer new") return fetch(path, init);
+    return Response.json({ kind: "unauthenticated", title: "the token is unknown", status: 401 }, { status: 401 });
+  };
+  let token = "old";
+  const rl = connectTo(url, { token: () => token, fetch: answer });
+  await assert.rejects(rl.open(newRun()), (error) => error instanceof Unauthenticated && error.action === "credentials");
+  token = "new";
+  assert.equal(await (await rl.open(newRun())).tool("find", {}, {}, () => 1), 1);
+  assert.deepEqual(sent.slice(0, 3), ["Bearer old", "Bearer old", "Bearer new"]);
 });

@@ -154,6 +154,7 @@ test("a_caller_that_stops_waiting_before_the_effect_leaves_a_call_that_never_sta
   await assert.rejects(run.tool("pay", {}, { signal: stop.signal }, effect), /enough/);
   assert.equal(effect.calls.length, 0);
   await run.reopen();
+  await assert.rejects(run.end("completed", "", { signal: stop.signal }), /enough/);
   assert.equal((await rl.recover(id)).pending[0].class, "retry_safe");
   assert.equal(await run.tool("pay", {}, {}, effect), "ok");
   assert.equal(effect.calls[0].attempt, 2);

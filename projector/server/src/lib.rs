@@ -59,6 +59,7 @@ mod overview;
 mod page;
 mod pages;
 mod parameters;
+pub mod placement;
 mod problem;
 mod read_point;
 mod requests;

@@ -12,7 +12,8 @@ pub enum Holds {
     #[default]
     All,
     /// These partitions. The indices of others in the data folder are neither opened nor removed. Partitions that the journal does
-    /// not have are ignored.
+    /// not have are ignored. Other servers have the same partitions, so a partition answers no query before it has applied the
+    /// records that the log had at the start.
     Chosen(BTreeSet<PartitionId>),
 }
 

@@ -191,9 +191,10 @@ impl Projector {
         self.shared.budget.in_use()
     }
 
-    /// Whether the index of `partition` is built again, and has not reached the offset of the older layout's index.
+    /// Whether the index of `partition` answers no query yet, also at `eventual`: it is built again and has not reached the offset of
+    /// the older layout's index, or it has not reached the log's end of the start ([`Holds`](super::held::Holds)).
     pub fn is_rebuilding(&self, partition: PartitionId) -> Result<bool, NotHere> {
-        Ok(self.shared.older(partition)?.is_some())
+        Ok(self.shared.awaited(partition)?.is_some())
     }
 
     /// Runs a read that may block a thread, as soon as there is a permit.
@@ -312,10 +313,11 @@ impl Projector {
 
     /// Waits until `partition` is as fresh as `consistency` requires. `latest` requests the log's end offset after this
     /// call began. `eventual` waits only for an index that is being rebuilt, until it has reached the offset of the older
-    /// layout's index.
+    /// layout's index, and for an index of [`Holds::Chosen`](super::held::Holds::Chosen) partitions, until it has reached the end that
+    /// the log had at the start.
     ///
     /// Errors: `Stale` with the lag, after the deadline; `PartitionStopped` at once on a stopped partition, except at
-    /// `eventual` without such a rebuild. A stopped partition may have applied enough records, but of another log. At `latest`
+    /// `eventual` without such a wait. A stopped partition may have applied enough records, but of another log. At `latest`
     /// `Unavailable` with the reason `mirror` if the log is not the journal's home: the home may have more records.
     pub async fn wait(
         &self,
@@ -398,9 +400,9 @@ impl Projector {
         self.check_held(partition)?;
         let until = Instant::now() + deadline;
         let (partition, target) = match consistency {
-            Consistency::Eventual => match self.shared.older(partition)? {
+            Consistency::Eventual => match self.shared.awaited(partition)? {
                 None => return Ok(()),
-                // Waits for the older layout's offset: an answer from fewer records would be a wrong "not done yet".
+                // An answer from fewer records would be a wrong "not done yet".
                 Some(until) => (partition, until),
             },
             Consistency::AtLeast(partition, offset) => {
@@ -441,9 +443,9 @@ impl Projector {
     }
 
     fn stopped(&self, partition: PartitionId, stop: &Stop) -> Error {
-        let answers = match self.shared.older(partition) {
+        let answers = match self.shared.awaited(partition) {
             Ok(None) => "`eventual` still answers",
-            _ => "its index is not built yet, so no query is answered",
+            _ => "its index is not complete, so no query is answered",
         };
         let why = &stop.error;
         Error::new(

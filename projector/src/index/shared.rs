@@ -67,6 +67,8 @@ struct Partition {
     progressed: Notify,
     /// The applied offset of the older-layout store that this one replaces, until it has reached it.
     older: Mutex<Option<Offset>>,
+    /// The log's end at the start, until all records below it are applied.
+    first_end: Mutex<Option<Offset>>,
 }
 
 /// The log of a projector, and the home of its journal.
@@ -89,6 +91,8 @@ pub struct Start {
     pub progress: Progress,
     /// The applied offset of the older-layout store that this one replaces, if any.
     pub older: Option<Offset>,
+    /// The log's end at the start, if no query is answered before its records are applied.
+    pub first_end: Option<Offset>,
 }
 
 impl Shared {
@@ -105,6 +109,7 @@ impl Shared {
             progress: Mutex::new(start.progress),
             progressed: Notify::new(),
             older: Mutex::new(start.older),
+            first_end: Mutex::new(start.first_end),
         };
         let partitions: Vec<_> = partitions.into_iter().map(|start| start.map(partition)).collect();
         let (ending, followers) = (AtomicBool::new(false), Arc::new(Semaphore::new(FOLLOWERS_MAX)));
@@ -190,6 +195,13 @@ impl Shared {
         Ok(*self.partition(partition)?.older.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// The offset (exclusive) that `partition` must reach before `eventual` answers; `None` once it has. It is the offset of an older
+    /// version's index, or the log's end at the start.
+    pub(crate) fn awaited(&self, partition: PartitionId) -> Result<Option<Offset>, NotHere> {
+        let older = self.older(partition)?;
+        Ok(older.max(*self.partition(partition)?.first_end()))
+    }
+
     /// Has no effect for a partition that is not held.
     pub(crate) fn forget_older(&self, partition: PartitionId) {
         let Ok(held) = self.partition(partition) else { return };
@@ -228,6 +240,9 @@ impl Shared {
         let waits_for_skip = stopped.as_ref().is_some_and(|stop| stop.kind.is_ended_by_skip());
         self.home.report(partition, applied, waits_for_skip);
         let new = Progress { applied, stopped };
+        if new.stopped.is_none() {
+            held.first_end().take_if(|end| applied >= *end);
+        }
         if std::mem::replace(&mut *held.progress(), new.clone()) != new {
             held.progressed.notify_waiters();
         }
@@ -237,5 +252,9 @@ impl Shared {
 impl Partition {
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn first_end(&self) -> MutexGuard<'_, Option<Offset>> {
+        self.first_end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

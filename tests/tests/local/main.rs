@@ -35,6 +35,7 @@ mod http_answers;
 mod http_questions;
 mod identities;
 mod index_changes;
+mod instances;
 mod interleaved_polls;
 mod isolation;
 mod large_pages;

@@ -13,6 +13,7 @@ use crate::index::{
     failpoint,
     fold::{Fold, Stop, StopKind, skip_rows_of},
     guarded_log::GuardedLog,
+    held::Holds,
     home::HomeState,
     journal,
     pipeline::{self, Pipeline},
@@ -82,9 +83,12 @@ impl Projector {
             if stopped.is_none() && fold.next < bounds.end && can_be_mirror {
                 home.expect(partition, bounds.end);
             }
+            // Another server may have the records that this index lacks, so no query is answered without them.
+            let follows = config.holds != Holds::All && !config.paused;
+            let first_end = (follows && (fold.next < bounds.end || stopped.is_some())).then_some(bounds.end);
             let progress = Progress { applied: fold.next, stopped: stopped.clone() };
             let older = store.get(&meta::older())?;
-            partitions[partition.index()] = Some(shared::Start { store, progress, older });
+            partitions[partition.index()] = Some(shared::Start { store, progress, older, first_end });
             folds.push(pipeline::Start { fold, stopped, build });
         }
         let shared = Arc::new(Shared::new(config, Logs { log, unguarded, home }, journal, budget, partitions));

@@ -1,7 +1,7 @@
 //! The error of all commands. Its kind determines the exit code; `exit` lists the codes.
 
 use runlog_schemas::{
-    answer::{self, ErrorKind, Problem},
+    answer::{self, Elsewhere, ErrorKind, Problem},
     subject::Subject,
 };
 use serde_json::{Map, Value};
@@ -108,6 +108,9 @@ impl From<Problem> for Error {
         if let Some(reason) = problem.reason {
             error = error.with("reason", reason.as_str());
         }
+        if let Some(Elsewhere { instances, .. }) = problem.not_here {
+            error = error.with("instances", instances);
+        }
         let numbers = [("lag", problem.lag), ("age_millis", problem.age_millis)];
         let known = numbers.into_iter().filter_map(|(name, number)| Some((name, number?)));
         known.fold(error, |error, (name, number)| error.with(name, number))
@@ -211,6 +214,7 @@ mod tests {
             offset: Some(9.into()),
             record_id: None,
             home: None,
+            not_here: None,
         };
         let error = Error::from(problem);
         let expected = serde_json::json!({

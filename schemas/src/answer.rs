@@ -45,7 +45,7 @@ pub use lines::{ContentLoss, Line, Lines, MissingContent};
 pub use overview::{Overview, PartitionProgress, PendingByClass, PendingByState};
 pub use plans::{RetentionOfPartition, RetentionPlan, SkipPlan, SkipTarget};
 pub use position::Position;
-pub use problem::{ErrorKind, Problem, ProblemReason, with_causes};
+pub use problem::{Elsewhere, ErrorKind, Problem, ProblemReason, with_causes};
 pub use refused::{Anomalies, Anomaly, DeadLetter, DeadLetterReason, DeadLetters};
 pub use runs::{Checkpoint, CheckpointSummary, Checkpoints, Claim, Copied, Recovery, Run, Runs};
 pub use standing::{Standing, Standings};

@@ -19,12 +19,13 @@ const RUN_WAIT: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(2);
 
 /// Variables that are removed, so that the environment of the test run does not configure the command.
-const ENVIRONMENT: [&str; 13] = [
+const ENVIRONMENT: [&str; 14] = [
     "RUNLOG_SERVER",
     "RUNLOG_BROKERS",
     "RUNLOG_DATA",
     "RUNLOG_LISTEN",
     "RUNLOG_TOPIC",
+    "RUNLOG_INSTANCE",
     "RUNLOG_PARTITIONS",
     "RUNLOG_CONTENT",
     "RUNLOG_CONSISTENCY",

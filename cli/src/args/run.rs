@@ -167,6 +167,18 @@ pub(crate) struct Serve {
         value_parser = clap::value_parser!(u16).range(2..=3))]
     #[serde(skip)]
     pub(crate) write_schema: u16,
+    /// JSON file that lists the servers of this journal, equal on all of them: {"copies": 2, "instances": [{"name": "a", "url":
+    /// "https://a:7070", "zone": "z"}]} [default: this server knows no other server]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) instances: Option<PathBuf>,
+    /// Name of this server in the file of --instances
+    #[arg(long, env = "RUNLOG_INSTANCE", value_name = "NAME")]
+    pub(crate) instance: Option<String>,
+    /// Copies of each partition, each on another server of --instances. EXPERIMENTAL below the number of servers: then a server
+    /// refuses requests about runs whose partition is elsewhere, and its lists lack them [default: as in the file, otherwise each
+    /// server holds all partitions]
+    #[arg(long, value_name = "N", value_parser = value::positive_u32)]
+    pub(crate) copies: Option<u32>,
     /// Format of the log lines on stderr [default: text]
     #[arg(long, env = "RUNLOG_LOG_FORMAT", value_enum, value_name = "FORMAT")]
     pub(crate) log_format: Option<LogFormat>,
@@ -191,6 +203,9 @@ impl Serve {
             insecure_no_auth: self.insecure_no_auth || file.insecure_no_auth,
             topic: self.topic.or(file.topic),
             partitions: self.partitions.or(file.partitions),
+            instances: self.instances.or(file.instances),
+            instance: self.instance.filter(|name| !name.is_empty()).or(file.instance),
+            copies: self.copies.or(file.copies),
             log_format: self.log_format.or(file.log_format),
             ..self
         }

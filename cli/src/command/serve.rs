@@ -10,7 +10,7 @@ use crate::{
 };
 use runlog_log::kafka::KafkaConfig;
 use runlog_producer::content;
-use runlog_projector::{Projector, open};
+use runlog_projector::{Projector, index::held::Holds, open};
 use runlog_schemas::answer::ErrorKind;
 use runlog_server::{
     Options,
@@ -21,6 +21,7 @@ use runlog_server::{
     tls::{Files, Tls},
 };
 use std::{
+    collections::BTreeMap,
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
@@ -29,6 +30,7 @@ use std::{
 use tokio::{signal::unix::SignalKind, sync::watch};
 
 mod data_folder;
+mod instances;
 mod role;
 mod take_home;
 
@@ -160,6 +162,13 @@ async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result
     listen::check(address, protected, accepted)?;
     let mut options = options(&settings)?;
     let mut addresses = listening(address, options.tls.is_some());
+    options.instances = instances::read(&settings, &options)?;
+    let list = options.instances.clone();
+    if let Some(list) = &list {
+        addresses["instance"] = list.own().name.as_str().into();
+        let names = flags.allow_hosts.iter().cloned().chain(list.own_host());
+        options.hosts = AllowedHosts::new(names);
+    }
     options.page = serves_page(flags.ui, address);
     if options.page {
         addresses["ui"] = format!("{}/ui", addresses["listening"].as_str().unwrap_or_default()).into();
@@ -173,7 +182,9 @@ async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result
     let reload = reload_on_hangup(&options)?;
     let data = settings.data.clone();
     let takeover = take_home::Takeover::new(flags);
-    let projector = Arc::new(projector(settings).await?);
+    let holds = list.as_ref().map_or(Holds::All, |list| Holds::ChosenBy(list.choose(|_, _| BTreeMap::new())));
+    let projector = Arc::new(projector(settings, holds).await?);
+    instances::check_log(list.as_deref(), &projector)?;
     let (journal, topic) = (projector.journal().clone(), projector.log().topic().to_owned());
     let (version, journal_id, partitions) = (env!("CARGO_PKG_VERSION"), journal.journal_id, journal.partitions);
     tracing::info!(version, journal_id, topic, partitions, %address, data = %data.display(), "started");
@@ -269,9 +280,10 @@ fn options(settings: &Settings) -> Result<Options, Error> {
 }
 
 /// Opens the projector over the configured log.
-async fn projector(settings: Settings) -> Result<Projector, Error> {
+async fn projector(settings: Settings, holds: Holds) -> Result<Projector, Error> {
     let config = runlog_projector::Config {
         memory_bytes: MEMORY_BYTES,
+        holds,
         paused: settings.flags.paused,
         accept_lossy_topic: settings.flags.accept_lossy_topic,
         new_journal: settings.flags.new_journal,

@@ -44,6 +44,7 @@ mod health;
 mod held;
 mod home;
 mod horizons;
+pub mod instances;
 mod journal;
 mod large_response;
 mod listeners;

@@ -5,6 +5,7 @@ use super::{
     app::App,
     auth, fallbacks,
     folders::{self, Folders},
+    instances::name_instances,
     options::Options,
     page, requests,
     route::Route,
@@ -31,6 +32,13 @@ pub fn router_with(projector: Arc<Projector>, options: Options) -> Router {
 pub(super) fn all(app: App) -> Router {
     let add = |router: Router<App>, route: Route| router.route(route.path, route.guard(&app.projector));
     let router = routes().into_iter().fold(Router::new(), add);
+    let router = match &app.options.instances {
+        Some(list) => {
+            let placed = Arc::new(list.place(app.projector.journal().partitions));
+            router.layer(middleware::from_fn_with_state(placed, name_instances))
+        }
+        None => router,
+    };
     let page = if app.options.page { page::routes(app.options.hosts.clone()) } else { Router::new() };
     router
         .fallback(fallbacks::refuse_path)

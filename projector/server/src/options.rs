@@ -1,6 +1,6 @@
 //! The options of a server.
 
-use super::{access::AllowedHosts, audit::Audit, auth::Authentication, tls::Tls};
+use super::{access::AllowedHosts, audit::Audit, auth::Authentication, instances::Instances, tls::Tls};
 use std::sync::Arc;
 use tokio::net::TcpListener;
 
@@ -21,6 +21,8 @@ pub struct Options {
     pub admin: Option<TcpListener>,
     /// Whether to serve the web page at `/ui`. Default: no.
     pub page: bool,
+    /// The servers that share the journal's partitions. Default: this server knows no other server.
+    pub instances: Option<Arc<Instances>>,
 }
 
 impl From<AllowedHosts> for Options {

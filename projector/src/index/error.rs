@@ -185,6 +185,7 @@ impl Error {
             offset,
             record_id,
             home: self.home.clone(),
+            not_here: None,
         }
     }
 }

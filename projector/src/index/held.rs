@@ -1,12 +1,12 @@
 //! The partitions of a journal that a projector holds. An index that is not here has no answer: neither "not found" nor an empty
 //! list, because the partition's records may be on another server.
 
-use super::error::Error;
-use runlog_schemas::id::PartitionId;
-use std::collections::BTreeSet;
+use super::{error::Error, store::meta::Journal};
+use runlog_schemas::id::{LogId, PartitionId};
+use std::{collections::BTreeSet, fmt, sync::Arc};
 
 /// The partitions that a projector holds from its start to its end.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub enum Holds {
     /// All partitions of the journal.
     #[default]
@@ -15,15 +15,42 @@ pub enum Holds {
     /// not have are ignored. Other servers have the same partitions, so a partition answers no query before it has applied the
     /// records that the log had at the start.
     Chosen(BTreeSet<PartitionId>),
+    /// The same, for partitions that are chosen at the start.
+    ChosenBy(Choose),
 }
 
-impl Holds {
-    /// Whether a partition of the journal is held.
-    pub fn contains(&self, partition: PartitionId) -> bool {
-        match self {
-            Self::All => true,
-            Self::Chosen(chosen) => chosen.contains(&partition),
-        }
+/// The state of journal and data folder when the partitions are chosen.
+#[derive(Clone, Copy, Debug)]
+pub struct Found<'a> {
+    /// The journal.
+    pub journal: &'a Journal,
+    /// The id of the log, if it has one.
+    pub log: Option<&'a LogId>,
+    /// The partitions of the journal with an index in the data folder that has applied a record.
+    pub indexed: &'a BTreeSet<PartitionId>,
+}
+
+type Function = dyn Fn(&Found<'_>) -> BTreeSet<PartitionId> + Send + Sync;
+
+/// Chooses the partitions that a projector holds.
+#[derive(Clone)]
+pub struct Choose(Arc<Function>);
+
+impl Choose {
+    /// Chooses by a function, which is called once. It may block.
+    pub fn new(choose: impl Fn(&Found<'_>) -> BTreeSet<PartitionId> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(choose))
+    }
+
+    /// The chosen partitions.
+    pub fn held(&self, found: &Found<'_>) -> BTreeSet<PartitionId> {
+        self.0(found)
+    }
+}
+
+impl fmt::Debug for Choose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Choose(…)")
     }
 }
 

@@ -49,6 +49,19 @@ pub struct Problem {
     /// With the reason `mirror`: the log that is the journal's home.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<LogId>,
+    /// With the reason `not_here`, from a server with a list of instances: the instances that have the partition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_here: Option<Elsewhere>,
+}
+
+/// The instances that have a partition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct Elsewhere {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The URLs of the instances on which the partition is placed, the preferred instance first.
+    pub instances: Vec<String>,
 }
 
 impl Problem {

@@ -1,9 +1,16 @@
 //! Instances that share the partitions of a journal: when an instance answers, and what each tells the others.
 
-use anyhow::ensure;
-use runlog_log::{Delivery, Error, Log, Offset, PartitionId, Reader, memory::MemoryLog};
-use runlog_projector::{Config, Consistency, Projector, index::held::Holds};
-use runlog_server::access::AllowedHosts;
+use anyhow::{Context, ensure};
+use runlog_log::{
+    Delivery, Error, Log, Offset, PartitionId, Reader,
+    memory::{MemoryLog, MemoryOptions},
+};
+use runlog_projector::{
+    Config, Consistency, Projector,
+    index::held::{Found, Holds},
+};
+use runlog_schemas::id::LogId;
+use runlog_server::{Options, access::AllowedHosts, instances::Instances, serve};
 use runlog_tests::{
     agent::{Agent, entry, run_in},
     hooked_log::{Hooks, hook},
@@ -13,6 +20,7 @@ use runlog_tests::{
 };
 use serde_json::{Value, json};
 use std::{
+    collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     path::Path,
     sync::{
@@ -21,7 +29,10 @@ use std::{
     },
     time::Duration,
 };
+use tempfile::TempDir;
+use tokio::net::TcpListener;
 
+const PARTITIONS: u32 = 4;
 const WAIT: Duration = Duration::from_secs(30);
 
 fn zero() -> PartitionId {
@@ -152,5 +163,139 @@ async fn an_index_that_does_not_match_the_log_answers_nothing_on_an_instance() -
         let expected = if answers { (200, &Value::Null) } else { (503, &json!("partition_stopped")) };
         ensure!((status, &answer["kind"]) == expected, "{status} {answer}");
     }
+    Ok(())
+}
+
+/// A log with a run in each partition, and the runs.
+async fn shared_log() -> anyhow::Result<(MemoryLog, Vec<String>)> {
+    let log =
+        MemoryLog::with(MemoryOptions { partitions: PARTITIONS, id: LogId::memory("own"), ..MemoryOptions::default() });
+    let dir = tempfile::tempdir()?;
+    Projector::start(Config::new(dir.path(), || 0, served::id), Arc::new(log.clone())).await?.end();
+    let runs: Vec<_> = PartitionId::all(PARTITIONS).map(|partition| run_in(partition, PARTITIONS, "run")).collect();
+    for (partition, run) in PartitionId::all(PARTITIONS).zip(&runs) {
+        log.append(partition, vec![entry(&Agent::new(run).turn("hello"))]).await?;
+    }
+    Ok((log, runs))
+}
+
+async fn listeners(count: usize) -> anyhow::Result<Vec<(TcpListener, SocketAddr)>> {
+    let mut listeners = Vec::new();
+    for _ in 0..count {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        listeners.push((listener, address));
+    }
+    Ok(listeners)
+}
+
+fn name(number: usize) -> String {
+    format!("runlog-{number}")
+}
+
+/// The list of instances at these addresses, for the instance with this number.
+fn list(addresses: &[SocketAddr], copies: usize, own: usize) -> anyhow::Result<Arc<Instances>> {
+    let instance = |(number, address)| json!({ "name": name(number), "url": format!("http://{address}") });
+    let instances: Vec<Value> = addresses.iter().enumerate().map(instance).collect();
+    Ok(Arc::new(Instances::parse(&json!({ "instances": instances }).to_string(), &name(own), Some(copies))?))
+}
+
+struct Instance {
+    projector: Arc<Projector>,
+    address: SocketAddr,
+    _dir: TempDir,
+}
+
+/// Starts an instance of each address, each with a folder of its own.
+async fn started_all(log: &MemoryLog, copies: usize, count: usize) -> anyhow::Result<Vec<Instance>> {
+    let listeners = listeners(count).await?;
+    let addresses: Vec<_> = listeners.iter().map(|(_, address)| *address).collect();
+    let mut instances = Vec::new();
+    for (number, (listener, address)) in listeners.into_iter().enumerate() {
+        let (dir, list) = (tempfile::tempdir()?, list(&addresses, copies, number)?);
+        let holds = Holds::ChosenBy(list.choose(|_, _| BTreeMap::new()));
+        let config = Config { holds, ..Config::new(dir.path(), || 0, served::id) };
+        let projector = Arc::new(Projector::start(config, Arc::new(log.clone())).await?);
+        let mut options = Options::from(AllowedHosts::default());
+        options.instances = Some(list);
+        tokio::spawn(serve(listener, projector.clone(), options, std::future::pending(), WAIT));
+        instances.push(Instance { projector, address, _dir: dir });
+    }
+    Ok(instances)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_about_a_partition_of_other_instances_is_refused_with_their_urls() -> anyhow::Result<()> {
+    let (log, runs) = shared_log().await?;
+    for copies in [1, 2, 3] {
+        let instances = started_all(&log, copies, 3).await?;
+        let url = |instance: &Instance| format!("http://{}", instance.address);
+        for (partition, run) in PartitionId::all(PARTITIONS).zip(&runs) {
+            let holds = |instance: &&Instance| instance.projector.check_held(partition).is_ok();
+            let holders: BTreeSet<String> = instances.iter().filter(holds).map(url).collect();
+            ensure!(holders.len() == copies, "{copies} copies of partition {partition}: {holders:?}");
+            for instance in &instances {
+                let is_holder = holds(&instance);
+                let (status, answer) = get(instance.address, &format!("/v1/runs/{run}")).await?;
+                if is_holder {
+                    ensure!(status == 200 && answer["records"] == 1, "{status} {answer}");
+                    continue;
+                }
+                let (kind, reason) = (&answer["kind"], &answer["reason"]);
+                ensure!(
+                    (status, kind, reason) == (503, &json!("unavailable"), &json!("not_here")),
+                    "{status} {answer}"
+                );
+                let named = answer["not_here"]["instances"].as_array().context("instances")?;
+                let named: BTreeSet<_> = named.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+                ensure!(named == holders && answer["not_here"]["partition"] == json!(partition), "{answer}");
+                let detail = answer["detail"].as_str().context("a detail")?;
+                ensure!(holders.iter().all(|url| detail.contains(url.as_str())), "{detail}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_errors_name_no_instances() -> anyhow::Result<()> {
+    let (log, runs) = shared_log().await?;
+    let instances = started_all(&log, 3, 3).await?;
+    let absent = run_in(zero(), PARTITIONS, "absent");
+    let stale = format!("/v1/runs/{}?consistency=at-least=0:100&deadline_ms=20", runs[0]);
+    for (path, kind) in [(format!("/v1/runs/{absent}"), "not_found"), (stale, "stale")] {
+        let (_, answer) = get(instances[0].address, &path).await?;
+        ensure!(answer["kind"] == kind && answer.get("not_here").is_none(), "{answer}");
+    }
+    Ok(())
+}
+
+/// An instance of a changed list keeps the copies that it has, because the other instances may not have built theirs yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_keeps_the_partitions_of_an_earlier_list_that_have_records_in_its_folder() -> anyhow::Result<()> {
+    let (log, _) = shared_log().await?;
+    let addresses: Vec<_> = listeners(3).await?.into_iter().map(|(_, address)| address).collect();
+    let (folder, empty) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let held = async |dir: &Path, copies, serving: usize| {
+        let list = list(&addresses, copies, 0)?;
+        let serving = move |found: &Found<'_>| found.indexed.iter().map(|partition| (*partition, serving)).collect();
+        let holds = Holds::ChosenBy(list.choose(move |found, _| serving(found)));
+        let config = Config { holds, ..Config::new(dir, || 0, served::id) };
+        let projector = Projector::start(config, Arc::new(log.clone())).await?;
+        for partition in projector.held_partitions() {
+            projector.wait(partition, Consistency::Latest, WAIT).await?;
+        }
+        let held: BTreeSet<PartitionId> = projector.held_partitions().collect();
+        projector.end();
+        anyhow::Ok(held)
+    };
+    let all: BTreeSet<_> = PartitionId::all(PARTITIONS).collect();
+    ensure!(held(folder.path(), 3, 0).await? == all, "a full replica");
+    let placed = held(empty.path(), 1, 0).await?;
+    ensure!(!placed.is_empty() && placed != all, "{placed:?}");
+    ensure!(held(folder.path(), 1, 0).await? == all, "no other instance serves its copy yet");
+    ensure!(held(folder.path(), 1, 1).await? == placed, "the other instances serve their copies");
+    // The folders are kept: an operator may go back to the earlier list.
+    ensure!(held(folder.path(), 3, 0).await? == all);
     Ok(())
 }

@@ -180,6 +180,11 @@ impl Authentication {
         self.table.current().principals.clone()
     }
 
+    /// Whether the file has the key that the servers of a journal share.
+    pub fn has_receipt_key(&self) -> bool {
+        self.table.current().receipts.is_some()
+    }
+
     /// Notifies when the table changes.
     pub(super) fn changes(&self) -> watch::Receiver<Arc<Table>> {
         self.table.changes()

@@ -13,7 +13,7 @@ use crate::index::{
     failpoint,
     fold::{Fold, Stop, StopKind, skip_rows_of},
     guarded_log::GuardedLog,
-    held::Holds,
+    held::{Found, Holds},
     home::HomeState,
     journal,
     pipeline::{self, Pipeline},
@@ -21,6 +21,7 @@ use crate::index::{
     rebuild::{self, LiveStore},
     shared::{self, Logs, Progress, Shared},
     store::{Budget, Commit, Rows, Store, meta},
+    stored_journal::indexed_partitions,
 };
 use runlog_log::{Bounds, Delivery, Kind, Log};
 use runlog_schemas::{
@@ -29,6 +30,7 @@ use runlog_schemas::{
     id::{Offset, PartitionId},
 };
 use std::{
+    collections::BTreeSet,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -42,8 +44,10 @@ impl Projector {
     pub async fn start(config: Config, log: Arc<dyn Log>) -> Result<Self, Error> {
         let opened = journal::open(&log, &config).await?;
         let budget = Budget::new(config.memory_bytes);
+        let chosen = chosen(&config, &log, &opened.journal).await?;
+        let is_held = |partition: &PartitionId| chosen.as_ref().is_none_or(|chosen| chosen.contains(partition));
         let mut live = Vec::new();
-        for partition in PartitionId::all(opened.journal.partitions).filter(|at| config.holds.contains(*at)) {
+        for partition in PartitionId::all(opened.journal.partitions).filter(is_held) {
             live.push((partition, open_live(&config, partition, &budget)?));
         }
         let home = HomeState::new(log.id().cloned(), opened.home.clone());
@@ -84,7 +88,7 @@ impl Projector {
                 home.expect(partition, bounds.end);
             }
             // Another server may have the records that this index lacks, so no query is answered without them.
-            let follows = config.holds != Holds::All && !config.paused;
+            let follows = chosen.is_some() && !config.paused;
             let first_end = (follows && (fold.next < bounds.end || stopped.is_some())).then_some(bounds.end);
             let progress = Progress { applied: fold.next, stopped: stopped.clone() };
             let older = store.get(&meta::older())?;
@@ -100,6 +104,28 @@ impl Projector {
         let runner = Mutex::new(if is_idle { Runner::Nobody } else { runner(&shared, folds)? });
         Ok(Self { shared, runner })
     }
+}
+
+/// The partitions to hold; `None` for all.
+async fn chosen(
+    config: &Config,
+    log: &Arc<dyn Log>,
+    journal: &meta::Journal,
+) -> Result<Option<BTreeSet<PartitionId>>, Error> {
+    let choose = match &config.holds {
+        Holds::All => return Ok(None),
+        Holds::Chosen(chosen) => return Ok(Some(chosen.clone())),
+        Holds::ChosenBy(choose) => choose.clone(),
+    };
+    let (index, log, journal) = (config.index(), log.clone(), journal.clone());
+    let chosen = config.executor.run(move || -> Result<_, Error> {
+        let indexed = indexed_partitions(&index, &journal)?;
+        Ok(choose.held(&Found { journal: &journal, log: log.id(), indexed: &indexed }))
+    });
+    let chosen = chosen.await.map_err(|error| {
+        Error::new(ErrorKind::Internal, "the choice of the partitions did not complete").because(error)
+    })?;
+    chosen.map(Some)
 }
 
 /// The log, read committed if it began as a mirror.

@@ -56,8 +56,8 @@ test("the_client_sends_the_same_bytes_again_whichever_answer_is_lost", async () 
 });
 
 test("a_handle_settles_what_a_failed_operation_left_at_each_request", async () => {
-  // The operation fails at once. It does not know whether its record is in the log.
-  const faults = [["internal", 500, true], ["internal", 500, false]];
+  // The operation fails at once. After `internal` it does not know whether its record is in the log, after `forbidden` it does.
+  const faults = [["internal", 500, true], ["internal", 500, false], ["forbidden", 403, false]];
   const cases = Array.from({ length: REQUESTS }, (_, failing) => faults.map((fault) => [failing, ...fault])).flat();
   await Promise.all(cases.map(async ([failing, kind, status, arrives]) => {
     const id = newRun();

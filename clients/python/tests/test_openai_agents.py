@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 
 import pytest
@@ -33,6 +34,17 @@ async def test_a_session_returns_its_items_and_writes_each_item_once(url, run_id
         assert all(shown.count(f"message {n} ") == 1 for n in range(20))
         await again.clear_session()
         assert await RunlogSession(await rl.open(run_id)).get_items() == []
+
+
+async def test_sessions_of_one_handle_share_their_items(url, run_id):
+    async with runlog.connect(url) as rl:
+        run = await rl.open(run_id)
+        await RunlogSession(run).add_items([item(1)])
+        first, second = RunlogSession(run), RunlogSession(run)
+        await asyncio.gather(first.add_items([item(2)]), second.add_items([item(3)]))
+        assert await first.get_items() == await second.get_items() == [item(n) for n in (1, 2, 3)]
+        assert await first.pop_item() == item(3)
+        assert await RunlogSession(await rl.open(run_id)).get_items() == [item(1), item(2)]
 
 
 async def test_a_session_whose_run_was_taken_over_is_fenced(url, run_id):

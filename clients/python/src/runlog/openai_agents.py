@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 from agents import RunContextWrapper
 from agents.exceptions import AgentsException
@@ -53,9 +55,21 @@ def _rebuilt_for_agents(kind: type[Error], args: tuple[Any, ...], members: Mappi
     return error
 
 
+@dataclass(slots=True)
+class _Conversation:
+    """The items of a handle, which all its sessions share: `run.recovery` stays as of the claim."""
+
+    items: list[Json]
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+_conversations: WeakKeyDictionary[Run, _Conversation] = WeakKeyDictionary()
+
+
 class RunlogSession(SessionABC):
     """A session on a run that this process claimed: `RunlogSession(run)` inside `async with rl.run(id) as run`.
 
+    All sessions of a handle have the same items, so that each turn may make its own.
     The run belongs to the session: nothing else may take checkpoints of it. Tools that are called in its turns go through
     the gate of the same run: `@function_tool` around a `@runlog.tool`."""
 
@@ -63,39 +77,42 @@ class RunlogSession(SessionABC):
         self.session_id = run.id
         self.session_settings = session_settings
         self._run = run
-        self._items: list[Json] = list(run.recovery.messages)
-        self._lock = asyncio.Lock()
+        found = _conversations.get(run)
+        if found is None:
+            found = _conversations[run] = _Conversation(list(run.recovery.messages))
+        self._conversation = found
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
         """The items, oldest first; with a limit, the latest items."""
         if limit is None and self.session_settings is not None:
             limit = self.session_settings.limit
-        async with self._lock:
-            items = self._items if limit is None else self._items[len(self._items) - min(limit, len(self._items)) :]
-            return cast("list[TResponseInputItem]", list(items))
+        async with self._conversation.lock:
+            items = self._conversation.items
+            kept = items if limit is None else items[len(items) - min(limit, len(items)) :]
+            return cast("list[TResponseInputItem]", list(kept))
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
         """Adds items, which are in the log when this returns. Raises `Fenced` if another process has the run."""
         added = [to_json(cast(object, item)) for item in cast("Sequence[Any]", items)]
         if added:
-            async with self._lock:
-                await self._write([*self._items, *added])
+            async with self._conversation.lock:
+                await self._write([*self._conversation.items, *added])
 
     async def pop_item(self) -> TResponseInputItem | None:
         """Removes the latest item and returns it."""
-        async with self._lock:
-            if not self._items:
+        async with self._conversation.lock:
+            if not self._conversation.items:
                 return None
-            last = self._items[-1]
-            await self._write(self._items[:-1])
+            last = self._conversation.items[-1]
+            await self._write(self._conversation.items[:-1])
             return cast("TResponseInputItem", last)
 
     async def clear_session(self) -> None:
         """Removes all items from answers. Their bytes stay in the log."""
-        async with self._lock:
-            if self._items:
+        async with self._conversation.lock:
+            if self._conversation.items:
                 await self._write([])
 
     async def _write(self, items: list[Json]) -> None:
         await self._run.checkpoint(items, {_MEMBER: 1})
-        self._items = items
+        self._conversation.items = items

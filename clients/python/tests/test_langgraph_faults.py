@@ -123,7 +123,7 @@ async def test_a_thread_whose_first_message_was_removed_warns_and_begins_again(o
         # Its base was removed, and this writer does not know that.
         values = {"log": ["old" * 1000, "one", "new"]}
         await saver.aput(
-            place("t 1"), {**empty_checkpoint(), "channel_values": values}, {"source": "loop", "step": 2}, {}
+            place("t 1"), {**empty_checkpoint(), "channel_values": values}, {"source": "update", "step": 2}, {}
         )
         caplog.clear()
         async with RunlogSaver.connect(url, prefix=prefix) as other:

@@ -1,6 +1,7 @@
 """`python -m trials [TRIALS] [--brokers HOST:PORT | --containers] [--seed N]`: trials of LangGraph threads with two workers.
 
     at once       worker a ─server 1─▶ thread ◀─server 2─ worker b   one continues, always; no turn of a worker that ended is lost
+    one process   two loops of one saver at once                     the same
     skewed clocks worker a, b, a, … in turns, each with a clock of its own: a turn is kept, or refused by name
 
 With `--brokers` the workers have two servers on that broker, with `--containers` on a broker in a container. Else both have
@@ -80,7 +81,8 @@ class Trials:
                 for url in (self._urls[0], self._urls[-1], self._urls[0])
             ]
             for number in range(trials):
-                await self._at_once(f"once {number}", a, b, reader)
+                await self._at_once("at once", f"once {number}", a, b, reader)
+                await self._at_once("one process", f"process {number}", a, a, reader)
                 await self._skewed_clocks(f"clocks {number}", a, b, reader)
 
     async def _turn(self, saver: RunlogSaver, thread: str, said: str, wait: float = 0) -> bool:
@@ -116,7 +118,7 @@ class Trials:
         if forks(parents):
             self.failures.append(f"{thread} has {forks(parents)} forks")
 
-    async def _at_once(self, thread: str, a: RunlogSaver, b: RunlogSaver, reader: RunlogSaver) -> None:
+    async def _at_once(self, kind: str, thread: str, a: RunlogSaver, b: RunlogSaver, reader: RunlogSaver) -> None:
         before = self._random.choice([None, a, b, reader])
         kept = ["before"] if before is not None else []
         if before is not None and not await self._turn(before, thread, "before"):
@@ -126,8 +128,8 @@ class Trials:
             *(self._turn(saver, thread, said, wait) for saver, said, wait in zip((a, b), "ab", waits, strict=True))
         )
         count = sum(ended)
-        self.counts["at once"] += 1
-        self.counts[f"at once: {('no worker', 'one worker', 'both, in turns')[count]}"] += 1
+        self.counts[kind] += 1
+        self.counts[f"{kind}: {('no worker', 'one worker', 'both, in turns')[count]}"] += 1
         if not count:
             owner = {None: "no worker", a: "a", b: "b", reader: "another"}[before]
             self.failures.append(

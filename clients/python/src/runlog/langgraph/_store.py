@@ -105,7 +105,11 @@ def put(
     yield from thread.acquire()
     try:
         try:
-            following = yield from thread.write((target.ns, target.checkpoint_id), once)
+            # A change of the state beside a loop forks the thread on purpose. Parallel subgraphs may share a namespace.
+            if not target.ns and metadata.get("source") in ("input", "loop"):
+                following = yield from thread.continue_loop((target.ns, target.checkpoint_id), checkpoint_id, once)
+            else:
+                following = yield from thread.write((target.ns, target.checkpoint_id), once)
         except Fenced as error:
             thread.refuse((target.ns, checkpoint_id), error)
             raise

@@ -31,6 +31,7 @@ from .._wire import Acquire, Steps
 from .._writer import Writer
 from ..errors import ClaimLost, Conflict, Error, Fenced, Internal, TooLarge, Unavailable
 from ._index import FAMILY, Head, Index, Key, Marker, RemovedContent
+from ._loops import Loops
 from ._metadata import Entry, mark
 from ._pieces import KnownPieces
 from ._reader import LOG, Reader, namespace_entry, thread_entry
@@ -80,6 +81,7 @@ class Thread(Reader):
         """Checkpoints that were written under a lost claim: a loop that continues from them is superseded."""
         self._refused_claims: set[Key] = set()
         """Checkpoints whose loop was refused a claim, until they are read again."""
+        self._loops = Loops(self.run_id)
 
     def acquire(self) -> Steps[None]:
         """Waits for earlier operations of this object on the thread, in their order. The caller releases the lock."""
@@ -98,6 +100,7 @@ class Thread(Reader):
 
     def note_read(self, head: Head, key: Key, *, latest: bool) -> None:
         """Allows a loop to continue from this checkpoint, unless another writer claims the run later."""
+        self._loops.note_read(key, head.version, latest=latest)
         writer = self.writer
         if writer is not None and writer.over is None and head.epoch < writer.epoch:
             return  # an answer older than the claim
@@ -176,9 +179,18 @@ class Thread(Reader):
 
     # Writing
 
+    def continue_loop(self, parent: Key, checkpoint_id: str, once: Callable[[Writer], Steps[T]]) -> Steps[T]:
+        """As `write`, for a checkpoint of a loop. Raises `Fenced` if another loop of this object has continued `parent`."""
+        # Every loop reads the thread before it begins it.
+        self._loops.check(parent, checkpoint_id, has_read=parent[1] is not None or parent in self._seen)
+        written = yield from self.write(parent, once)
+        self._loops.note_continued(parent, checkpoint_id, self._seen[parent[0], checkpoint_id])
+        return written
+
     def write(self, parent: Key, once: Callable[[Writer], Steps[T]], *, for_writes: bool = False) -> Steps[T]:
         """Writes under this object's claim. Writes again if a claim came in between whose worker gave up. The lock is
         held."""
+        self._loops.check(parent, None, has_read=False)
         for left in reversed(range(REGAINS_MAX)):
             writer = yield from self.ready(parent, for_writes=for_writes)
             try:
@@ -397,6 +409,7 @@ class Thread(Reader):
         if len(self._written) > NAMESPACES_MAX:
             self._without_writes.pop(self._written.popitem(last=False)[0], None)
         self._note_seen((ns, checkpoint_id), (writer.epoch, writer.next_checkpoint_seq))
+        self._loops.note_put((ns, checkpoint_id))
         return self.lists[ns]
 
     def _note_indexed(self, entries: Sequence[Entry]) -> None:
@@ -446,6 +459,7 @@ class Thread(Reader):
         writer = yield from self.ready(None, lost=keys is None)
         if keys is None:
             yield from self._append_tombstones(writer, [], Index(self.index.incarnation + 1, prefix=self.prefix))
+            self._loops.note_deleted(self._seen, (writer.epoch, writer.next_checkpoint_seq))
             return
         left = {marker.key: marker for marker in (yield from self.all_markers(self.index.incarnation))}
         for at in range(0, len(keys), DELETE_MAX):

@@ -15,7 +15,7 @@ import runlog
 import values
 from conftest import command
 from faults import SyncFaults
-from runlog import Config, Redaction, ResultNotRecorded, sync
+from runlog import Config, Redaction, ResultNotRecorded, _ends, sync
 from runlog._marker import MARKER
 from runlog._wire import NoResponse, Response
 from runlog.openai_agents import RunlogSession
@@ -24,6 +24,10 @@ from values import NAMED, NOON
 
 class Thing:
     pass
+
+
+def never(call):
+    pytest.fail("ran")
 
 
 class Proxy(SyncFaults):
@@ -51,6 +55,16 @@ def pending(rl: sync.Runlog, run_id: str) -> list[Any]:
     recovery = rl.recover(run_id)
     assert recovery is not None
     return recovery.pending
+
+
+def test_the_size_of_a_result_is_in_bytes(url, run_id, monkeypatch):
+    monkeypatch.setattr(_ends, "RESULT_BYTES_MAX", 100)
+    with sync.connect(url) as rl:
+        with rl.run(run_id) as run:
+            run.call("tell", {}, lambda call: "é" * 60)
+        with rl.run(run_id) as run, pytest.raises(ResultNotRecorded) as left_out:
+            run.call("tell", {}, never)
+    assert (left_out.value.marker["reason"], left_out.value.marker["bytes"]) == ("too_large", 122)
 
 
 def test_a_result_of_any_type_is_recorded_and_comes_back(url, run_id):

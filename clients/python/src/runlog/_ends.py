@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from ._json import Json, encode
-from ._marker import cut_text, marker, read_marker, storable
+from ._marker import cut_text, marker, read_marker, storable, text_bytes
 from ._redact import REDACTED, Redaction
 from ._texts import NoJson, type_name
 from ._values import Unrecordable, to_json
@@ -99,16 +99,16 @@ class Recorder:
             value, size = self._recordable(result)
             return {"type": "tool_call_completed", "request_record_id": self._request, "result": value}, size
         message = storable(self._redacted_text(str(failure.message)))
-        if len(message) > RESULT_BYTES_MAX:
+        if text_bytes(message) > RESULT_BYTES_MAX:
             # A server that refuses a long body may close the connection before its answer arrives.
-            message = cut_text(message, f"the message is longer than {RESULT_BYTES_MAX}")
+            message = cut_text(message, f"the message has more than {RESULT_BYTES_MAX} bytes")
         payload: dict[str, Json] = {
             "type": "tool_call_failed",
             "request_record_id": self._request,
             "error_kind": storable(str(failure.kind)),
             "error_message": message,
         }
-        return payload, len(message)
+        return payload, text_bytes(message)
 
     def _recordable(self, result: Any) -> tuple[Json, int]:
         """Encodes the result as JSON, or returns the marker with the reason why it is left out; and the bytes of the
@@ -117,7 +117,7 @@ class Recorder:
         kind = None if isinstance(result, Unrecordable) else type_name(result)
         try:
             value = to_json(result, mark_nan=True)
-            size = len(encode(value))
+            size = text_bytes(encode(value))
         except Error as error:
             # Its message may contain a part of the result.
             place = error.place if isinstance(error, NoJson) else ""
@@ -132,7 +132,7 @@ class Recorder:
             return value, size
         try:
             value = redaction.json(self._tool, value)
-            return value, len(encode(value))
+            return value, text_bytes(encode(value))
         except Exception as error:
             message = f"the redaction raised {type_name(error)}"
             return marker(request, "redaction", message, type_name=kind, size=size), 0

@@ -53,13 +53,18 @@ def without_content(record: Record, error: Error) -> Record:
     else:
         reason = "too_large" if isinstance(error, TooLarge) else "invalid"
         call, result = str(payload["request_record_id"]), payload.get("result")
-        payload["result"] = marker(call, reason, error.message, size=len(encode(result)))
+        payload["result"] = marker(call, reason, error.message, size=text_bytes(encode(result)))
     return {**record, "record_id": new_id(), "payload": payload}
 
 
 def cut_text(text: str, why: str) -> str:
     """The beginning of a text that cannot be recorded whole, and the reason."""
     return f"{text[:TEXT_MAX]} [{len(text)} characters, not recorded: {why[:TEXT_MAX]}]"
+
+
+def text_bytes(text: str) -> int:
+    """The number of bytes of a text in a record."""
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def storable(text: str) -> str:

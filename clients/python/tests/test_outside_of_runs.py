@@ -14,7 +14,8 @@ from threading import Thread
 import pytest
 
 import runlog
-from runlog import Forked, Usage, sync
+from runlog import Forked, Usage, aio, sync
+from runlog._tool import current_run
 
 
 @runlog.tool(key=lambda order: f"order-{order}")
@@ -131,3 +132,40 @@ def test_a_tool_that_may_be_plain_outside_of_a_run_is_given_no_recorded_call(url
 
 def test_a_tool_is_pickled_by_its_name():
     assert pickle.loads(pickle.dumps(charge)) is charge
+
+
+def test_a_block_that_ends_in_another_context_leaves_the_run(url, run_id, monkeypatch):
+    """A dependency of a web framework begins and ends in two contexts."""
+    left = []
+    monkeypatch.setattr(sync.Run, "leave", lambda run: left.append(run.id))
+    with sync.connect(url) as rl:
+        block = rl.run(run_id)
+        began = contextvars.copy_context()
+        run = began.run(block.__enter__)
+        assert began.run(current_run.get) is run
+        contextvars.copy_context().run(block.__exit__, None, None, None)
+        assert left == [run_id] and current_run.get() is None
+        with rl.run(f"{run_id} outer") as outer:
+            with rl.run(f"{run_id} inner") as inner:
+                assert current_run.get() is inner
+            assert current_run.get() is outer
+        assert current_run.get() is None
+
+
+async def test_a_generator_that_another_task_closes_leaves_the_run(url, run_id, monkeypatch):
+    left = []
+
+    async def leave(run):
+        left.append(run.id)
+
+    monkeypatch.setattr(aio.Run, "leave", leave)
+
+    async def steps(rl):
+        async with rl.run(run_id) as run:
+            yield run
+
+    async with runlog.connect(url) as rl:
+        generator = steps(rl)
+        await asyncio.create_task(anext(generator))
+        await asyncio.create_task(generator.aclose())
+        assert left == [run_id]

@@ -33,6 +33,13 @@ current_run: contextvars.ContextVar[Any] = contextvars.ContextVar("runlog_run", 
 """The run of the innermost `with rl.run(…)`. Tasks and `asyncio.to_thread` inherit it, other threads and processes do not."""
 
 
+def leave_current(run: BaseRun, outer: BaseRun | None) -> None:
+    """Restores the current run at the end of a block, unless the block ends in another context than it began in, as in a dependency
+    of a web framework."""
+    if current_run.get() is run:
+        current_run.set(outer)
+
+
 def no_run_error(what: str) -> Usage:
     """Makes the error for a call outside of a run."""
     return Usage(

@@ -19,7 +19,7 @@ from ._operators import Effect, decide, lookup, runs_page, undecided_page
 from ._session import Session
 from ._settings import Calling, Opening, Settings
 from ._tail import Tail
-from ._tool import current_run, tool
+from ._tool import current_run, leave_current, tool
 from ._wire import NoResponse
 from .config import Config
 from .errors import Error
@@ -107,11 +107,12 @@ class Runlog(ConnectionOperations):
     @asynccontextmanager
     async def _in_run(self, open_run: Callable[[], Awaitable[Run]]) -> AsyncGenerator[Run]:
         run = await open_run()
-        token = current_run.set(run)
+        outer = current_run.get()
+        current_run.set(run)
         try:
             yield run
         finally:
-            current_run.reset(token)
+            leave_current(run, outer)
             await run.leave()
 
     async def recover(self, run_id: str) -> Recovery | None:

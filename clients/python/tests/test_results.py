@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import os
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 import runlog
 import values
@@ -55,6 +57,69 @@ def pending(rl: sync.Runlog, run_id: str) -> list[Any]:
     recovery = rl.recover(run_id)
     assert recovery is not None
     return recovery.pending
+
+
+class OldModel(BaseModel):
+    id: str
+
+
+class NewModel(OldModel):
+    currency: str
+
+
+@dataclasses.dataclass
+class OldClass:
+    id: str
+
+
+@dataclasses.dataclass
+class NewClass:
+    id: str
+    currency: str
+
+
+@pytest.mark.parametrize("old, new", [(OldModel, NewModel), (OldClass, NewClass)])
+@pytest.mark.parametrize("key", [None, lambda order: order], ids=["without a key", "with a key"])
+def test_a_recorded_result_that_no_longer_fits_its_type_is_refused_by_name_each_time(url, run_id, old, new, key):
+    ran = []
+
+    def charging(kind):
+        def charge(call, order: str):
+            ran.append(order)
+            return old(id="r")
+
+        charge.__annotations__["return"] = kind
+        return runlog.tool(key=key)(charge)
+
+    with sync.connect(url) as rl:
+        with rl.run(run_id):
+            charging(old)("7")
+        with rl.run(run_id) as run:
+            for _ in range(2):
+                with pytest.raises(runlog.Invalid, match=r"does not fit its type(.|\n)*currency") as refused:
+                    charging(new)("7")
+            [recorded] = run.recovery.completed
+            assert refused.value.record_id == recorded["id"]
+            if key is None:
+                # The program still lacks the answer, so a changed call may repeat the effect.
+                with pytest.raises(runlog.Diverged):
+                    charging(new)("8")
+            assert charging(old)("7") == old(id="r")
+    assert ran == ["7"]
+
+
+async def test_the_same_for_an_async_tool(url, run_id):
+    async def charge(call, order: str):
+        return {"id": "r"}
+
+    async with runlog.connect(url) as rl:
+        async with rl.run(run_id):
+            await runlog.tool(charge)("7")
+        async with rl.run(run_id):
+            charge.__annotations__["return"] = NewModel
+            for _ in range(2):
+                with pytest.raises(runlog.Invalid, match="does not fit its type"):
+                    await runlog.tool(charge)("7")
 
 
 def test_the_size_of_a_result_is_in_bytes(url, run_id, monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import inspect
 import json
 
@@ -130,3 +132,44 @@ async def test_an_effect_of_the_wrong_kind_is_refused_or_its_result_is_kept(url,
         # It has run when it is seen to be plain.
         assert (await (await rl.open(f"{run_id}-2")).call("pay", {}, lambda call: "paid")).result == "paid"
         assert (await rl.recover(f"{run_id}-2")).pending == []
+
+
+def test_a_result_comes_back_as_a_type_that_is_defined_after_the_tool_or_in_a_function(url, run_id):
+    @runlog.tool
+    def book(call, flight: Unknown) -> Booking:  # noqa: F821
+        return Booking(flight)
+
+    @dataclasses.dataclass
+    class Booking:
+        flight: str
+
+    @runlog.tool
+    def later(call) -> DefinedLater:
+        return DefinedLater("H7")
+
+    class Booker:
+        def __call__(self, call, flight: str) -> DefinedLater:
+            return DefinedLater(flight)
+
+    booker = runlog.tool(name="booker")(functools.partial(Booker()))
+    with sync.connect(url) as rl:
+        for _ in range(2):
+            with rl.run(run_id):
+                assert book("H7") == Booking("H7") and later() == booker("H7") == DefinedLater("H7")
+
+
+@dataclasses.dataclass
+class DefinedLater:
+    flight: str
+
+
+def test_a_return_annotation_that_cannot_be_resolved_is_warned_of_in_the_first_process(url, run_id, caplog):
+    @runlog.tool
+    def find(call) -> Unknown:  # noqa: F821
+        return {"flight": "H7"}
+
+    with sync.connect(url) as rl:
+        for _ in range(2):
+            with rl.run(run_id):
+                assert find() == {"flight": "H7"}
+                assert caplog.text.count("the return annotation of find cannot be resolved") == 1

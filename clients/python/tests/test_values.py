@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import json
 import math
 import os
 import subprocess
 import sys
+import types
 import uuid
 from pathlib import Path
-from typing import Any, Literal, NewType, TypedDict
+from typing import Any, Generic, Literal, NamedTuple, NewType, TypedDict, TypeVar
 
 import numpy
 import pytest
@@ -71,6 +73,24 @@ def test_a_value_comes_back_as_the_type_that_was_named():
 UserId = NewType("UserId", uuid.UUID)
 
 
+T = TypeVar("T")
+
+
+@dataclasses.dataclass
+class Page(Generic[T]):
+    items: list[T]
+    next: T | None = None
+
+
+class Pair(NamedTuple, Generic[T]):
+    one: T
+    other: T
+
+
+class Named(TypedDict, Generic[T]):
+    of: dict[str, T]
+
+
 class Basket(TypedDict):
     by: UserId
     when: dict[dt.date, Color]
@@ -97,6 +117,10 @@ NAMED_TYPES: list[tuple[Any, Any]] = [
     (list[Trip | Stop], [NAMED["trip"], Stop(None)]),
     (numpy.float32, numpy.float32(0.5)),
     (Any, [1]),
+    (Page[Stop], Page([Stop(None)], Stop(None))),
+    (Page[Page[dt.date]], Page([Page([NOON.date()])])),
+    (Pair[dt.date], Pair(NOON.date(), NOON.date())),
+    (Named[uuid.UUID], {"of": {"a": uuid.UUID(int=5)}}),
 ]
 
 
@@ -104,6 +128,36 @@ def test_a_value_of_a_named_type_comes_back():
     for hint, value in NAMED_TYPES:
         back = decode(hint, json.loads(encode(arguments_json(value))))
         assert back == value and type(back) is type(value), hint
+
+
+def test_a_member_whose_type_does_not_exist_at_runtime_stays_json():
+    program = """
+from __future__ import annotations
+import dataclasses, datetime, typing
+if typing.TYPE_CHECKING:
+    from shop import Cart
+@dataclasses.dataclass
+class Order:
+    when: datetime.date
+    cart: Cart
+class Row(typing.NamedTuple):
+    when: datetime.date
+    cart: Cart
+class Members(typing.TypedDict):
+    when: datetime.date
+    cart: Cart
+"""
+    module = types.ModuleType("a_module_of_a_test")
+    sys.modules[module.__name__] = module
+    try:
+        exec(program, vars(module))
+        members = {"when": "2026-11-28", "cart": {"id": 1}}
+        when, cart = dt.date(2026, 11, 28), {"id": 1}
+        assert decode(module.Order, members) == module.Order(when, cart)
+        assert decode(module.Row, list(members.values())) == (when, cart)
+        assert decode(module.Members, members) == {"when": when, "cart": cart}
+    finally:
+        del sys.modules[module.__name__]
 
 
 def test_content_that_does_not_fit_its_type_stays_as_it_is():

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePath
 from typing import Any, cast
 
+from ._hints import hints_of
 from ._json import Json
 from ._texts import key_text
 from ._values import to_json
@@ -39,7 +40,8 @@ _NATIVE = (str, bool, int, float, list, dict)
 def decode(hint: Any, value: Any) -> Any:
     """Converts JSON to a value of a type. A part that does not fit the type, such as redacted content, stays unchanged.
 
-    In a union a type that JSON has comes first: `str | UUID` gives text. A model is what its `model_validate` returns or raises."""
+    In a union a type that JSON has comes first: `str | UUID` gives text. A model is what its `model_validate` returns or raises,
+    and a dataclass what its constructor does. A class may name types that do not exist now: those members stay JSON."""
     while (hidden := getattr(hint, "__supertype__", None) or getattr(hint, "__value__", None)) is not None:
         hint = hidden  # a NewType, or an alias of `type`
     if value is None or hint is None or hint is Any:
@@ -58,7 +60,7 @@ def decode(hint: Any, value: Any) -> Any:
         keys, members = parts or (Any, Any)
         named = cast("Mapping[str, Any]", value)
         return {_key(keys, name): decode(members, member) for name, member in named.items()}
-    return _of_class(kind, cast("Any", value)) if isinstance(kind, type) else cast("Any", value)
+    return _of_class(kind, parts, cast("Any", value)) if isinstance(kind, type) else cast("Any", value)
 
 
 def _one_of(options: list[Any], value: Any) -> Any:
@@ -79,13 +81,13 @@ def _one_of(options: list[Any], value: Any) -> Any:
 def _collection(kind: Any, parts: tuple[Any, ...], value: list[Any]) -> Any:
     names: tuple[str, ...] | None = getattr(kind, "_fields", None)
     if names is not None:
-        hints = typing.get_type_hints(kind)
+        hints = hints_of(kind, parts)
         if len(names) != len(value):
             return value
         return kind(*(decode(hints.get(name), element) for name, element in zip(names, value, strict=True)))
     make = _COLLECTIONS.get(kind)
     if make is None:
-        return _of_class(kind, value) if isinstance(kind, type) else value
+        return _of_class(kind, parts, value) if isinstance(kind, type) else value
     if kind is tuple and parts and parts[-1] is not Ellipsis:
         return tuple(decode(part, element) for part, element in zip(parts, value, strict=False))
     elements = [decode(parts[0] if parts else Any, element) for element in value]
@@ -95,13 +97,13 @@ def _collection(kind: Any, parts: tuple[Any, ...], value: list[Any]) -> Any:
         return value  # elements of a set that cannot be hashed
 
 
-def _of_class(kind: Any, value: Any) -> Any:
+def _of_class(kind: Any, parts: tuple[Any, ...], value: Any) -> Any:
     if callable(getattr(kind, "model_validate", None)):
         return _model(kind, value)
     if dataclasses.is_dataclass(kind):
-        return _dataclass(kind, cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else value
+        return _dataclass(kind, parts, cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else value
     if typing.is_typeddict(kind):
-        hints = typing.get_type_hints(kind)
+        hints = hints_of(kind, parts)
         if not isinstance(value, Mapping):
             return value
         return {name: decode(hints.get(name), v) for name, v in cast("Mapping[str, Any]", value).items()}
@@ -187,8 +189,8 @@ def _key(kind: Any, name: str) -> Any:
     return decode(kind, name)
 
 
-def _dataclass(kind: Any, value: Mapping[str, Any]) -> Any:
-    hints = typing.get_type_hints(kind)
+def _dataclass(kind: Any, parts: tuple[Any, ...], value: Mapping[str, Any]) -> Any:
+    hints = hints_of(kind, parts)
     members = {name: decode(hints.get(name), member) for name, member in value.items()}
     later = {field.name for field in dataclasses.fields(kind) if not field.init} & members.keys()
     made = kind(**{name: member for name, member in members.items() if name not in later})
@@ -205,7 +207,7 @@ def _model(kind: Any, value: Any) -> Any:
         if fields is None or not isinstance(value, Mapping):
             raise
         # Reads the dumped form: by name, with computed fields, and with bytes that are not UTF-8.
-        hints = typing.get_type_hints(kind)
+        hints = hints_of(kind)
         computed: Any = kind.model_computed_fields
         named = cast("Mapping[str, Any]", value).items()
         members = {name: decode(hints.get(name), member) for name, member in named if name not in computed}

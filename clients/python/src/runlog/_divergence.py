@@ -46,8 +46,11 @@ class Divergence:
         self._run_id, self._mode = run_id, mode
         self._expected: dict[str, str] = {}
         """The tools of recorded calls, by request, in the order of the requests."""
+        self._asked: dict[str, str] = {}
+        """The calls that were removed from `_expected`."""
         self._opener = weakref.ref(_task_or_thread())
-        self._is_sequential = True
+        self._others: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Other tasks and threads that made calls."""
         self._warned: set[str] = set()
         self._repeatable: set[str] = set()
         """The names of tools that this handle called as repeatable: to leave out their recorded calls repeats no effect."""
@@ -72,7 +75,8 @@ class Divergence:
     def note_asked(self, tool: str, call_id: str, *, begins_at_start: bool) -> None:
         """Notes that this process asked for a recorded call. `begins_at_start` if the checkpoint covers it, and the process did
         not read the recovery."""
-        self._expected.pop(call_id, None)
+        if (expected := self._expected.pop(call_id, None)) is not None:
+            self._asked[call_id] = expected
         if begins_at_start:
             self._warn(
                 "covered",
@@ -82,9 +86,15 @@ class Divergence:
                 (tool, self._run_id, call_id),
             )
 
+    def note_unanswered(self, call_id: str) -> None:
+        """Expects a recorded call again, because the process did not get its answer."""
+        if (tool := self._asked.pop(call_id, None)) is not None:
+            self._expected[call_id] = tool
+
     def forget(self) -> None:
         """Expects no call any more: a checkpoint of this process covers them all."""
         self._expected.clear()
+        self._asked.clear()
 
     def check(self, api: Api, tool: str) -> Steps[None]:
         """Checks a new call of `tool` that may repeat the effect of another. Raises `Diverged` if recorded calls were not asked

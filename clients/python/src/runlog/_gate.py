@@ -90,12 +90,15 @@ class Gate:
         unique: bool = False,
         repeatable: bool = False,
         retry: Retrying | None = None,
+        decode: Callable[[Any], Any] | None = None,
     ) -> None:
         self.key = call_key(tool, key)
         self.session, self.tool, self.ends = session, tool, ends or Ends()
         self.refusals = Refusals(session.run_id, tool)
         self.unique = unique and key is None
         self.repeatable = repeatable
+        self.decode = decode
+        """Converts a recorded result."""
         self.attempts: Attempts | None = None
         if retry is not None:
             # tenacity is optional. Its policy shows that it is installed.
@@ -393,6 +396,7 @@ class Gate:
                 raise self.refusals.reconcile(found.id, "its recorded answer was not found")
             if (mark := read_marker(found.id, answer["result"])) is not None:
                 raise self.refusals.not_recorded(found.id, mark)
+            result = self._decoded(found, answer["result"]) if answer["status"] == "completed" else None
             kept = True
         finally:
             if not kept and self.key is None:
@@ -404,7 +408,17 @@ class Gate:
             failed = Failed(answer["error"]["kind"], answer["error"]["message"])
             failed.recorded = True
             raise failed
-        return Answer(answer["result"], True, found.id)
+        return Answer(result, True, found.id)
+
+    def _decoded(self, found: RecordedCall, result: Any) -> Any:
+        """Decodes a recorded result. Raises `Invalid` if that fails; the call then stays expected, and answers the same call."""
+        if self.decode is None:
+            return result
+        try:
+            return self.decode(result)
+        except Exception as error:
+            self.session.divergence.note_unanswered(found.id)
+            raise self.refusals.does_not_fit(found.id, error) from error
 
     # After the effect
 

@@ -29,6 +29,8 @@ class RunOperations:
         `retry` is a policy of tenacity for exceptions after which the effect may have happened, of a call with a key or with
         `repeatable`: each further attempt is recorded before it runs.
 
+        `decode` converts a recorded result, which is JSON. If it raises, the call raises `Invalid`, and the effect does not run.
+
         Raises `Usage` for an effect that cannot be called with a `Call`, and `Invalid` for a part of `args` without
         JSON, with its path. If a result cannot be recorded, it is returned, and the call ends without it: the same call
         then raises `ResultNotRecorded`.

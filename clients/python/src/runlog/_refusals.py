@@ -9,7 +9,7 @@ from typing import Any
 
 from ._api import Object
 from ._replay import PendingCall
-from .errors import Error, Happened, MissingContent, ReconcileRequired, ResultNotRecorded, Unavailable
+from .errors import Error, Happened, Invalid, MissingContent, ReconcileRequired, ResultNotRecorded, Unavailable
 
 
 def shell_command(name: str, operands: Sequence[str], options: str) -> str:
@@ -52,6 +52,14 @@ class Refusals:
         """Makes the error of a call that ended with a marker in place of its result."""
         message = f"call {call} of {self.tool} in run {self.run_id} is completed and was not run again; its result was not recorded"
         return ResultNotRecorded(f"{message}: {mark.get('message')}", marker=mark, run_id=self.run_id)
+
+    def does_not_fit(self, call: str, error: Exception) -> Invalid:
+        """Makes the error of a call whose recorded result cannot be decoded."""
+        message = (
+            f"the recorded result of call {call} of {self.tool} in run {self.run_id} does not fit its type, and the effect was not "
+            f"run again; let the type accept older results: {type(error).__name__}: {str(error)[:1000]}"
+        )
+        return Invalid(message, run_id=self.run_id, record_id=call)
 
     def answer_lost(self, call: str, status: str, lost: list[Object]) -> Error:
         """Makes the error of a call whose answer cannot be read."""

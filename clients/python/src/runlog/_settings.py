@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ._divergence import OnDivergence
 from ._ends import Ends
@@ -48,3 +48,4 @@ class Calling(TypedDict, total=False):
     unique: bool
     repeatable: bool
     retry: Retrying | None
+    decode: Callable[[Any], Any] | None

@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextvars
 import dataclasses
 import inspect
-import typing
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
 from inspect import BoundArguments
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
@@ -18,6 +18,7 @@ from ._decode import decode
 from ._effect import Call, within
 from ._ends import Ends, Kinds
 from ._handle import AsyncRun, BaseRun, PlainRun
+from ._hints import ReturnType
 from ._records import new_id
 from ._replay import call_key
 from ._signature import Key, ToolSignature
@@ -87,7 +88,7 @@ class _Tool(Generic[P, R]):
         options.check(self.name, self._is_async)
         self._options = options
         self._of_call = ToolSignature(function, self.name, options.key)
-        self._decode = _decoder(function)
+        self._return = ReturnType(function, self.name)
         self.__doc__ = function.__doc__
         self.__name__ = self.name
         self.__module__ = getattr(function, "__module__", __name__)
@@ -128,13 +129,20 @@ class _Tool(Generic[P, R]):
             return running if options.timeout is None else within(options.timeout, running)
 
         args, key = self._of_call.recorded(bound), self._key(bound)
+        # Resolved in the first process already, so that a warning about the annotation comes before a crash.
+        hint = self._return.hint()
         # A call for which the key is None is not retried.
         retry = options.retry if key is not None or options.repeatable else None
-        return run.call(self.name, args, effect, key=key, ends=options.ends, repeatable=options.repeatable, retry=retry)
-
-    def _result(self, answer: Any) -> R:
-        """Converts the result of a call. A recorded result becomes the function's return type."""
-        return self._decode(answer.result) if answer.recorded else answer.result
+        return run.call(
+            self.name,
+            args,
+            effect,
+            key=key,
+            ends=options.ends,
+            repeatable=options.repeatable,
+            retry=retry,
+            decode=partial(decode, hint),
+        )
 
 
 class AsyncTool(_Tool[P, R]):
@@ -159,7 +167,7 @@ class AsyncTool(_Tool[P, R]):
         return await self._answered(*self._bind(args, kwargs))
 
     async def _answered(self, run: Any, bound: BoundArguments) -> R:
-        return await self._plainly(bound) if run is None else self._result(await self._in(run, bound))
+        return await self._plainly(bound) if run is None else (await self._in(run, bound)).result
 
 
 class SyncTool(_Tool[P, R]):
@@ -171,7 +179,7 @@ class SyncTool(_Tool[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
     def __call__(self, *args: Any, **kwargs: Any) -> R:
         run, bound = self._bind(args, kwargs)
-        return self._plainly(bound) if run is None else self._result(self._in(run, bound))
+        return self._plainly(bound) if run is None else self._in(run, bound).result
 
 
 class _Decorator:
@@ -248,12 +256,3 @@ def tool(
     """
     decorator = _Decorator(_Options(name, key, Ends(failed_on, unknown_on), repeatable, plain_outside, retry, timeout))
     return decorator if function is None else decorator(function)
-
-
-def _decoder(function: Callable[..., Any]) -> Callable[[Any], Any]:
-    """Converts recorded JSON to the function's return type."""
-    try:
-        hint = typing.get_type_hints(function).get("return")
-    except (NameError, TypeError):
-        hint = None
-    return lambda value: decode(hint, value)

@@ -11,7 +11,7 @@ from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 
-import runlog
+import runlog.sync
 from runlog.langchain import RunlogMiddleware
 from runlog.langgraph import RunlogSaver
 
@@ -116,3 +116,56 @@ async def test_a_repeatable_tool_whose_process_died_runs_again_without_a_decisio
         async with rl.run(run_id):
             await agent.ainvoke(asked)
     assert sorted(booked) == ["1A", "1B"]
+
+
+class Repeats(Scripted):
+    """Asks for these sums in turn, each time with the same id."""
+
+    sums: list[list[int]]
+
+    def _generate(self, messages, stop=None, run_manager=None, **_):
+        at = sum(isinstance(message, AIMessage) for message in messages)
+        sums = self.sums[at] if at < len(self.sums) else []
+        calls = [{"name": "transfer", "args": {"to": "ada", "sum": sum}, "id": "call_0"} for sum in sums]
+        return ChatResult(generations=[ChatGeneration(message=AIMessage("", tool_calls=calls))])
+
+
+async def test_ids_that_a_model_server_repeats_name_different_calls(url, run_id):
+    ran = []
+
+    async def transfer(to: str, sum: int) -> str:
+        """Transfers money."""
+        ran.append(sum)
+        return f"transfer {len(ran)}"
+
+    asked = {"messages": [{"role": "user", "content": "pay"}]}
+    async with runlog.connect(url) as rl:
+        for _ in range(2):
+            agent = create_agent(Repeats(sums=[[5], [7], [5]]), [transfer], middleware=[RunlogMiddleware()])
+            async with rl.run(run_id):
+                messages = (await agent.ainvoke(asked))["messages"]
+            assert ran == [5, 7, 5]
+            said = [message.content for message in messages if message.type == "tool"]
+            assert said == ["transfer 1", "transfer 2", "transfer 3"]
+        agent = create_agent(Repeats(sums=[[9, 9]]), [transfer], middleware=[RunlogMiddleware()])
+        async with rl.run(run_id):
+            with pytest.raises(runlog.Conflict, match="twice in one message"):
+                await agent.ainvoke(asked)
+        assert ran == [5, 7, 5]
+
+
+def test_the_same_without_async(url, run_id):
+    ran = []
+
+    def transfer(to: str, sum: int) -> str:
+        """Transfers money."""
+        ran.append(sum)
+        return f"transfer {len(ran)}"
+
+    asked = {"messages": [{"role": "user", "content": "pay"}]}
+    agent = create_agent(Repeats(sums=[[5], [5]]), [transfer], middleware=[RunlogMiddleware()])
+    with runlog.sync.connect(url) as rl:
+        for _ in range(2):
+            with rl.run(run_id):
+                agent.invoke(asked)
+            assert ran == [5, 5]

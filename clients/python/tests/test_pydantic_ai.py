@@ -327,6 +327,37 @@ async def test_tools_of_a_dynamic_toolset_and_validators_of_arguments_run_once(u
             assert ran == ["tick", 5] and validated == [-5, 5]
 
 
+async def test_ids_that_a_model_server_repeats_name_different_calls(url, run_id):
+    ran, validated = [], []
+
+    def check(ctx: RunContext, to: str, sum: int) -> None:
+        validated.append((to, sum))
+        if sum > 100:
+            raise ModelRetry("too much")
+
+    async def transfer(to: str, sum: int) -> str:
+        ran.append((to, sum))
+        return f"transfer {len(ran)}"
+
+    def model(messages, info):
+        at, sums = len(messages) // 2, (5, 500, 5, 7)
+        if at == len(sums):
+            texts = [part.content for of in messages for part in of.parts if part.part_kind == "tool-return"]
+            return ModelResponse(parts=[TextPart(", ".join(texts))])
+        return ModelResponse(parts=[ToolCallPart("transfer", {"to": "ada", "sum": sums[at]}, tool_call_id="call_0")])
+
+    tools = [FunctionToolset([Tool(transfer, args_validator=check)], id="bank")]
+    agent = Agent(FunctionModel(model), name="a", toolsets=tools, capabilities=[RunlogDurability()])
+    async with runlog.connect(url) as rl:
+        for _ in range(2):
+            async with rl.run(run_id):
+                assert (await agent.run("pay")).output == "transfer 1, too much, transfer 2, transfer 3"
+                # Another conversation in the same run, whose call the journal would answer.
+                with pytest.raises(runlog.Conflict, match=r"in two agent runs .* with the same id 'call_0'"):
+                    await agent.run("pay again")
+            assert ran == [("ada", 5), ("ada", 5), ("ada", 7)]
+
+
 async def test_a_streamed_answer_is_the_same_as_one_that_is_not(url, run_id):
     travel = Travel()
 

@@ -12,13 +12,14 @@ from typing import Any, cast
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import AgentState, ToolCallRequest
-from langchain_core.messages import ToolMessage
+from langchain_core.messages import AIMessage, ToolMessage
 from langgraph.types import Command
 
 from . import aio, sync
 from ._effect import Answer, Call
 from ._ends import Ends, Kinds
 from ._json import Json, encode
+from ._model_calls import ModelCall, numbered
 from ._tool import current_run, no_run_error
 from ._values import Unrecordable, to_json
 from .errors import Invalid, Usage
@@ -77,7 +78,10 @@ class RunlogMiddleware(AgentMiddleware[AgentState[Any], Any]):
         recorded = to_json(args)
         if key is None:
             # With a key the model's id of the call is not needed: the key identifies the call.
-            recorded = {"id": request.tool_call["id"], "args": recorded}
+            call_id = request.tool_call["id"]
+            recorded = numbered(
+                {"id": call_id, "args": recorded}, (call_id, name, args), _calls_of_messages(request.state), run.id
+            )
         repeatable = name in self._repeatable
         return run.call(name, recorded, effect, key=key, ends=self._ends, unique=True, repeatable=repeatable)
 
@@ -106,6 +110,21 @@ class RunlogMiddleware(AgentMiddleware[AgentState[Any], Any]):
 
         answer: Answer = await self._call(run, request, effect)
         return _answer(answer.result, request, self._serde)
+
+
+def _calls_of_messages(state: Any) -> list[list[ModelCall]]:
+    """The calls of tools that the model made, by message."""
+    found: object = state
+    if isinstance(state, dict):
+        found = cast("dict[str, object]", state).get("messages")
+    elif not isinstance(state, list):
+        found = getattr(state, "messages", None)
+    messages = cast("list[object]", found) if isinstance(found, list) else []
+    return [
+        [(call["id"], call["name"], call["args"]) for call in message.tool_calls]
+        for message in messages
+        if isinstance(message, AIMessage)
+    ]
 
 
 def _recorded(answer: ToolAnswer, serde: StrictSerializer) -> Any:

@@ -40,7 +40,7 @@ from pydantic_ai.durable_exec import (
     record_durable_unit,
     replay_scope,
 )
-from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
+from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse, ToolCallPart
 from pydantic_ai.models import Model
 from pydantic_ai.run import AgentRunResult
 from pydantic_ai.tools import AgentDepsT, RunContext
@@ -49,14 +49,15 @@ from pydantic_core import to_jsonable_python
 
 from ._effect import Answer, Call
 from ._ends import Ends, Kinds
-from ._json import Json
+from ._json import Json, args_sha256, fingerprint
+from ._model_calls import ModelCall, numbered
 from ._models import in_order
 from ._records import new_id
 from ._session import Session
 from ._tool import current_run, no_run_error
 from ._values import Unrecordable, to_json
 from .aio import Run
-from .errors import Conflict, Error, Usage
+from .errors import Action, Conflict, Error, Usage
 
 Key = Callable[[str, dict[str, Any]], str | None]
 Body = Callable[[], Awaitable[object]]
@@ -146,7 +147,7 @@ class _AgentRuns:
     def begin(self, run_id: str, given: str | None, history: Sequence[ModelMessage]) -> _AgentRun:
         """Begins the agent run with an id. An agent run whose messages are in the history has ended: then this is a later one,
         as the answer to an approval that a process before this one asked for."""
-        ended = {re.sub("@[0-9a-f]{8}$", "", message.run_id) for message in history if message.run_id is not None}
+        ended = {_name_of(message) for message in history}
         while self.names.get(given or "") in ended:
             found = self.of(given)
             found.owner, found.finished = None, True
@@ -164,6 +165,8 @@ class _AgentRuns:
 
 # Pydantic AI asks for the id of an agent run without waiting.
 Session.lists_keys = True
+_conversations: weakref.WeakKeyDictionary[Run, dict[str, str]] = weakref.WeakKeyDictionary()
+"""The agent run that first made a call, by the call's fingerprint."""
 _agent_runs: weakref.WeakKeyDictionary[Run, _AgentRuns] = weakref.WeakKeyDictionary()
 
 
@@ -201,7 +204,7 @@ class _Codec:
 class RunlogDurability(BaseDurabilityCapability[AgentDepsT]):
     """Records what an agent does in the given run, or in the run of the enclosing `async with rl.run(…)`.
 
-    Without a run the agent is a plain one, unless `strict` is set.
+    Without a run the agent raises `Usage`, unless `plain_outside` is set.
 
     * `key`: the idempotency key of a tool call, from its name and its arguments; `None` for a tool without one.
     * `only`: the names of tools to record; others, and tools with `metadata={"runlog": False}`, are called plainly.
@@ -330,6 +333,10 @@ class _Backend(JournalCallableOperationBackend[Any]):
             case ToolsetValidateToolArgumentsId():
                 args = {"id": parts[2].tool_call_id, "tool": parts[0]}
                 key = f"{_runs_of(run).name(parts[2].run_id)}/{parts[2].tool_call_id}"
+                # A model server may repeat ids.
+                number = sum(_has_call(of, parts[2].tool_call_id) for of in parts[2].messages)
+                if number > 1:
+                    key += f"/{number}"
                 return await self._repeatable(run, _VALIDATE, args, body, key)
             case ToolsetCallToolId():
                 return await self._tool(run, parts[0], parts[1], parts[2], body)
@@ -347,9 +354,26 @@ class _Backend(JournalCallableOperationBackend[Any]):
         args = cast("dict[str, Any]", to_jsonable_python(in_order(arguments, to_json), fallback=to_json))
         key = self._key(tool, args) if self._key is not None else None
         # A key identifies its call by itself.
-        recorded: Json = args if key is not None else {"id": ctx.tool_call_id, "args": args}
+        recorded: Json = args
+        if key is None:
+            call = (ctx.tool_call_id, tool, arguments)
+            recorded = numbered({"id": ctx.tool_call_id, "args": args}, call, _calls_of(ctx.messages), run.id)
+            self._check_conversation(run, tool, recorded, ctx)
         repeatable = tool in self._tools_repeatable
         return await self._call(run, tool, recorded, body, key, self._ends, repeatable=repeatable)
+
+    def _check_conversation(self, run: Run, tool: str, recorded: Json, ctx: RunContext[Any]) -> None:
+        """Raises `Conflict` if another conversation in this handle made the same call, with the same id."""
+        asked_by = next((_name_of(of) for of in reversed(ctx.messages) if _has_call(of, ctx.tool_call_id)), None)
+        if asked_by is None:
+            return
+        known = _conversations.setdefault(run, {}).setdefault(fingerprint(tool, args_sha256(recorded)), asked_by)
+        if known != asked_by:
+            message = (
+                f"the model made the same call of {tool} in two agent runs of run {run.id}, with the same id "
+                f"{ctx.tool_call_id!r}: the later call did not run. Give the tool a key, or the agent run the messages before it"
+            )
+            raise Conflict(message, action=Action.FIX_THE_INPUT, run_id=run.id)
 
     async def _numbered(self, run: Run, kind: str, body: Body, ctx: RunContext[Any], last: str) -> object:
         """Identifies a request by its number in its agent run, whichever model answers it. With an id from its
@@ -414,6 +438,29 @@ class _Backend(JournalCallableOperationBackend[Any]):
         answer: Answer = await run.call(tool, args, effect, key=key, ends=ends, unique=True, repeatable=repeatable)
         record_durable_unit(executed=not answer.recorded)
         return answer.result
+
+
+def _calls_of(messages: Sequence[ModelMessage]) -> list[list[ModelCall]]:
+    """The calls of tools that the model made, by message."""
+    return [
+        [
+            (part.tool_call_id, part.tool_name, part.args_as_dict())
+            for part in message.parts
+            if isinstance(part, ToolCallPart)
+        ]
+        for message in messages
+        if isinstance(message, ModelResponse)
+    ]
+
+
+def _has_call(message: ModelMessage, call_id: str | None) -> bool:
+    parts = message.parts if isinstance(message, ModelResponse) else ()
+    return any(isinstance(part, ToolCallPart) and part.tool_call_id == call_id for part in parts)
+
+
+def _name_of(message: ModelMessage) -> str | None:
+    """The name of the agent run that a message belongs to."""
+    return re.sub("@[0-9a-f]{8}$", "", message.run_id) if message.run_id is not None else None
 
 
 def _last(messages: Sequence[ModelMessage]) -> str:

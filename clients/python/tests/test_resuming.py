@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 
 import pytest
 
@@ -194,3 +195,77 @@ def test_equal_calls_that_a_skip_displaced_answer_in_the_order_of_the_log(tmp_pa
             assert run.call("pay", {"invoice": 7}, lambda call: "again").result == "again"
             assert run.call("pay", {"invoice": 7}, never).result == "second"
     server.stop()
+
+
+async def booked(call):
+    return "HAT136"
+
+
+async def charge_seven_async(rl, run_id):
+    async with rl.run(run_id) as run:
+        await run.call("find", {"to": "LHR"}, booked)
+        await run.call("find", {"to": "CDG"}, booked)
+        await run.call("charge", {"order": 7}, booked)
+
+
+async def changed(run):
+    """Makes a call whose arguments a deploy changed."""
+    await run.call("charge", {"order": 7, "currency": "EUR"}, never)
+
+
+async def test_calls_of_tasks_that_have_ended_do_not_let_a_changed_call_run(url, run_id):
+    async with runlog.connect(url) as rl:
+        await charge_seven_async(rl, run_id)
+        async with rl.run(run_id) as run:
+            await asyncio.gather(*(run.call("find", {"to": to}, booked) for to in ("CDG", "LHR")))
+            with pytest.raises(Diverged):
+                await changed(run)
+
+
+async def test_a_changed_call_in_wait_for_does_not_run(url, run_id):
+    async with runlog.connect(url) as rl:
+        await charge_seven_async(rl, run_id)
+        async with rl.run(run_id) as run:
+            for to in ("LHR", "CDG"):
+                assert (await asyncio.wait_for(run.call("find", {"to": to}, booked), 60)).recorded
+            with pytest.raises(Diverged):
+                await asyncio.wait_for(changed(run), 60)
+
+
+async def test_a_changed_call_in_a_run_that_a_helper_opened_does_not_run(url, run_id):
+    async with runlog.connect(url) as rl:
+        await charge_seven_async(rl, run_id)
+        run = await asyncio.create_task(rl.open(run_id))
+        with pytest.raises(Diverged):
+            await changed(run)
+
+
+async def test_a_new_call_beside_a_task_that_makes_calls_is_warned_of(url, run_id, caplog):
+    called, go = asyncio.Event(), asyncio.Event()
+
+    async def worker(run):
+        await run.call("find", {"to": "LHR"}, booked)
+        called.set()
+        await go.wait()
+        await run.call("find", {"to": "CDG"}, booked)
+        await run.call("charge", {"order": 7}, booked)
+
+    async with runlog.connect(url) as rl:
+        await charge_seven_async(rl, run_id)
+        async with rl.run(run_id) as run:
+            beside = asyncio.create_task(worker(run))
+            await called.wait()
+            assert not (await run.call("mail", {"to": "Ada"}, booked)).recorded
+            go.set()
+            await beside
+    assert "not asked for yet" in caplog.text
+
+
+def test_calls_of_a_thread_that_has_ended_do_not_let_a_changed_call_run(url, run_id):
+    charge_seven(url, run_id)
+    with sync.connect(url) as rl, rl.run(run_id) as run:
+        thread = threading.Thread(target=lambda: run.call("find", {"to": "LHR"}, never))
+        thread.start()
+        thread.join()
+        with pytest.raises(Diverged):
+            run.call("charge", {"order": 7, "currency": "EUR"}, never)

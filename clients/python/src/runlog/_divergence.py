@@ -5,7 +5,8 @@
 
 A program whose calls depend on nothing else makes the recorded calls again before it makes new calls, in any order. If
 it does not, as after a change of its arguments, its new call may repeat the effect of a recorded call. Calls in several
-tasks or threads may begin in another order each time, so they are only warned of.
+tasks or threads may begin in another order each time. So a new call is only warned of outside of the task or thread that
+opened the run, and while another task or thread runs that has made a call.
 """
 
 from __future__ import annotations
@@ -35,6 +36,21 @@ def _task_or_thread() -> object:
     except RuntimeError:
         task = None
     return task or threading.current_thread()
+
+
+def _has_ended(caller: Any) -> bool:
+    """Whether a task or a thread makes no call any more. It may have been freed."""
+    if caller is None:
+        return True
+    return caller.done() if isinstance(caller, asyncio.Future) else not caller.is_alive()
+
+
+def _waits_for(caller: Any, task: Any) -> bool:
+    """Whether a task is suspended in `asyncio.wait_for` of another task, which Python 3.11 makes for it. No public function says
+    so; without these attributes the answer is no."""
+    waiter = getattr(caller, "_fut_waiter", None)
+    callbacks: Any = getattr(task, "_callbacks", None) or ()
+    return waiter is not None and any(waiter in getattr(callback, "args", ()) for callback, _ in callbacks)
 
 
 class Divergence:
@@ -69,8 +85,20 @@ class Divergence:
         """Notes the start of a call, before it waits for others."""
         if repeatable:
             self._repeatable.add(tool)
-        if self._is_sequential and self._opener() is not _task_or_thread():
-            self._is_sequential = False
+        caller = _task_or_thread()
+        if _has_ended(self._opener()):
+            # A helper opened the run.
+            self._opener = weakref.ref(caller)
+        if self._opener() is not caller:
+            self._others.add(caller)
+
+    def _is_sequential(self) -> bool:
+        """Whether the program makes its calls one after the other: in the task or thread that opened the run, and no other
+        runs that has made a call."""
+        caller, opener = _task_or_thread(), self._opener()
+        if any(other is not caller and not _has_ended(other) for other in list(self._others)):
+            return False
+        return opener is caller or _waits_for(opener, caller)
 
     def note_asked(self, tool: str, call_id: str, *, begins_at_start: bool) -> None:
         """Notes that this process asked for a recorded call. `begins_at_start` if the checkpoint covers it, and the process did
@@ -98,7 +126,7 @@ class Divergence:
 
     def check(self, api: Api, tool: str) -> Steps[None]:
         """Checks a new call of `tool` that may repeat the effect of another. Raises `Diverged` if recorded calls were not asked
-        for, or warns if it belongs to one of several tasks or threads."""
+        for, or warns if several tasks or threads make calls."""
         if not self._unasked():
             return
         # Lets tasks that were started together with this one begin their calls.
@@ -107,7 +135,7 @@ class Divergence:
             yield from self._leave_out_repeatable(api)
         if not (unasked := self._unasked()):
             return
-        if not self._is_sequential:
+        if not self._is_sequential():
             self._warn(
                 "unasked",
                 "%s is a new call in run %s, and %d recorded calls after the checkpoint were not asked for yet, such as call %s of "

@@ -13,11 +13,11 @@ import sys
 import uuid
 from typing import Any
 
-from agents import Agent, Model, ModelResponse, RunConfig, Runner, Usage, function_tool
+from agents import Agent, Model, ModelResponse, RunConfig, Runner, Usage
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
 import runlog
-from runlog.openai_agents import RunlogSession, raise_gate_errors
+from runlog.openai_agents import RunlogSession, tool
 
 SERVER = os.environ.get("RUNLOG_SERVER", "http://127.0.0.1:7070")
 FIRST = len(sys.argv) > 2 and sys.argv[2] == "first"
@@ -47,33 +47,23 @@ class ScriptedModel(Model):
 
 
 @runlog.tool
-async def find_once(call: runlog.Call, to: str) -> str:
+async def find(call: runlog.Call, to: str) -> str:
+    """Finds a flight."""
     print("the tool `find` runs", flush=True)
     return "HAT136"
 
 
 @runlog.tool(key=lambda flight: f"seat-{flight}")
-async def book_once(call: runlog.Call, flight: str) -> str:
+async def book(call: runlog.Call, flight: str) -> str:
+    """Books a flight."""
     print(f"the tool `book` runs, key {call.idempotency_key}, attempt {call.attempt}", flush=True)
     if FIRST:
         os.kill(os.getpid(), signal.SIGKILL)
     return "B-1009"
 
 
-@function_tool(failure_error_function=raise_gate_errors)
-async def find(to: str) -> str:
-    """Finds a flight."""
-    return await find_once(to)
-
-
-@function_tool(failure_error_function=raise_gate_errors)
-async def book(flight: str) -> str:
-    """Books a flight."""
-    return await book_once(flight)
-
-
 async def agent(trip: str) -> None:
-    booking = Agent(name="booking", model=ScriptedModel(), tools=[find, book])
+    booking = Agent(name="booking", model=ScriptedModel(), tools=[tool(find), tool(book)])
     async with runlog.connect(SERVER, agent="travel-agent") as rl, rl.run(f"session/{trip}") as run:
         session = RunlogSession(run)
         # An interrupted turn continues with the messages of the session.

@@ -8,11 +8,11 @@ import pickle
 import pytest
 from agents import Agent, Model, ModelResponse, Runner, Usage, function_tool
 from agents.tool_context import ToolContext
-from openai.types.responses import ResponseFunctionToolCall
+from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
-import runlog
+import runlog.sync
 from conftest import command
-from runlog.openai_agents import RunlogSession, raise_gate_errors
+from runlog.openai_agents import RunlogSession, raise_gate_errors, tool
 
 
 def item(n):
@@ -105,10 +105,18 @@ async def test_a_repeatable_tool_whose_process_died_runs_again_without_a_decisio
 
 
 class AsksToPay(Model):
-    """A model that asks for one call of `pay`."""
+    """A model that asks for one call of `pay`, and then says what the tool answered."""
 
-    async def get_response(self, *_, **__):
-        call = ResponseFunctionToolCall(name="pay", arguments="{}", call_id="1", type="function_call")
+    def __init__(self, arguments="{}"):
+        self.arguments = arguments
+
+    async def get_response(self, *_, input, **__):
+        outputs = [of["output"] for of in input if isinstance(of, dict) and of.get("type") == "function_call_output"]
+        if outputs:
+            text = ResponseOutputText(annotations=[], text=outputs[-1], type="output_text")
+            said = ResponseOutputMessage(id="m", content=[text], role="assistant", status="completed", type="message")
+            return ModelResponse([said], Usage(), None)
+        call = ResponseFunctionToolCall(name="pay", arguments=self.arguments, call_id="1", type="function_call")
         return ModelResponse([call], Usage(), None)
 
     def stream_response(self, *_, **__):
@@ -131,3 +139,49 @@ async def test_an_error_of_the_gate_reaches_the_caller_of_the_sdk_with_its_own_c
             await Runner.run(agent, "pay")
     again = pickle.loads(pickle.dumps(error.value))
     assert (again.call, str(again), type(again)) == (error.value.call, str(error.value), type(error.value))
+
+
+@runlog.tool(name="pay", failed_on=LookupError)
+async def pay_to(call: runlog.Call, to: str, sum: int = 5) -> str:
+    """Pays.
+
+    Args:
+        to: The name of the receiver.
+    """
+    if to == "nobody":
+        raise LookupError("no such account")
+    if to == "lost":
+        raise TimeoutError("the bank did not answer")
+    return f"paid {sum} to {to}"
+
+
+async def test_a_recorded_tool_becomes_a_tool_of_the_sdk_whose_gate_errors_reach_the_caller(url, run_id):
+    pay = tool(pay_to)
+    assert (pay.name, pay.description) == ("pay", "Pays.")
+    assert list(pay.params_json_schema["properties"]) == ["to", "sum"]
+    assert pay.params_json_schema["properties"]["to"]["description"] == "The name of the receiver."
+
+    def run_with(arguments, **options):
+        return Runner.run(Agent("payer", model=AsksToPay(arguments), tools=[tool(pay_to, **options)]), "pay")
+
+    async with runlog.connect(url) as rl, rl.run(run_id):
+        assert (await run_with('{"to": "ada", "sum": 7}')).final_output == "paid 7 to ada"
+        # The model may correct arguments that do not fit.
+        assert "The tool did nothing" in (await run_with("{}")).final_output
+        assert "no such account" in (await run_with('{"to": "nobody"}')).final_output
+        said = await run_with('{"to": "nobody"}', failure_error_function=lambda _, error: f"refused: {error.message}")
+        assert said.final_output == "refused: no such account"
+        for _ in range(2):
+            with pytest.raises(runlog.ReconcileRequired, match="the bank did not answer"):
+                await run_with('{"to": "lost"}', failure_error_function=lambda *_: "never")
+
+
+def test_a_plain_recorded_tool_becomes_a_tool_of_the_sdk(url, run_id):
+    @runlog.tool
+    def pay(call, to: str) -> str:
+        """Pays."""
+        return f"paid {to}"
+
+    with runlog.sync.connect(url) as rl, rl.run(run_id):
+        agent = Agent("payer", model=AsksToPay('{"to": "ada"}'), tools=[tool(pay)])
+        assert asyncio.run(Runner.run(agent, "pay")).final_output == "paid ada"

@@ -1,4 +1,5 @@
-"""`RunlogSession`: the conversation of an OpenAI Agents SDK session, in the run that its tools are recorded in.
+"""`RunlogSession`: the conversation of an OpenAI Agents SDK session, in the run that its tools are recorded in. `tool`: a
+`@runlog.tool` as a tool of the SDK.
 
 The items are the messages of the run's checkpoints: each is written once, and a checkpoint covers the calls that it
 contains. So a call in a later turn with the same arguments is new, and the journal answers a call of an interrupted
@@ -8,21 +9,24 @@ turn.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
-from agents import RunContextWrapper
-from agents.exceptions import AgentsException
+from agents import FunctionTool, RunContextWrapper, function_tool
+from agents.exceptions import AgentsException, ModelBehaviorError
 from agents.items import TResponseInputItem
 from agents.memory import SessionABC, SessionSettings
+from agents.tool import ToolErrorFunction
 
 from ._json import Json
+from ._tool import AsyncTool, SyncTool
 from ._values import to_json
 from .aio import Run
-from .errors import Error
+from .errors import Error, Failed
 
 _MEMBER = "openai_agents_session"
 
@@ -53,6 +57,45 @@ def _rebuilt_for_agents(kind: type[Error], args: tuple[Any, ...], members: Mappi
     error = made.__new__(made, *args)
     error.__dict__.update(members)
     return error
+
+
+def tool(
+    recorded: AsyncTool[..., Any] | SyncTool[..., Any],
+    *,
+    failure_error_function: ToolErrorFunction | None = None,
+    **options: Any,
+) -> FunctionTool:
+    """Makes a tool of the SDK from a `@runlog.tool`. Its errors of the gate reach the caller of `Runner.run`.
+
+    `options` are those of `function_tool`. The model reads about arguments that do not fit, and about `Failed`, with which the tool
+    itself says that its effect did not happen; `failure_error_function` may word that."""
+
+    async def on_error(context: RunContextWrapper[Any], error: Exception) -> Any:
+        if not isinstance(error, ModelBehaviorError | Failed):
+            return raise_gate_errors(context, error)
+        if failure_error_function is None:
+            # The SDK's own answer hides the reason, and asks to try again.
+            return f"The tool did nothing: {error}"
+        answer = failure_error_function(context, error)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    async def call_async(*args: Any, **arguments: Any) -> Any:
+        return await cast("AsyncTool[..., Any]", recorded)(*args, **arguments)
+
+    def call_plain(*args: Any, **arguments: Any) -> Any:
+        return cast("SyncTool[..., Any]", recorded)(*args, **arguments)
+
+    function = cast("Any", call_async if isinstance(recorded, AsyncTool) else call_plain)
+    for name in ("__name__", "__qualname__", "__module__", "__doc__", "__signature__"):
+        setattr(function, name, getattr(recorded, name))
+    # The SDK resolves the annotations by the function's module.
+    function.__wrapped__ = recorded.function
+    function.__annotations__ = {
+        name: parameter.annotation
+        for name, parameter in recorded.__signature__.parameters.items()
+        if parameter.annotation is not parameter.empty
+    }
+    return function_tool(function, failure_error_function=on_error, **options)
 
 
 @dataclass(slots=True)

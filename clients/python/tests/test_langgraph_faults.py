@@ -21,7 +21,7 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
 from conftest import Server, command
 from faults import SyncFaults
-from runlog import Config, Conflict, Fenced, MissingContent
+from runlog import Config, Conflict, Fenced, MissingContent, sync
 from runlog.langgraph import RunlogSaver
 from test_langgraph import chain, forks, one, with_id
 
@@ -153,6 +153,16 @@ async def test_a_thread_whose_content_is_lost_is_refused_by_name_and_can_be_dele
             await other.adelete_thread("t 1")
             assert await other.aget_tuple(config) is None
             await chain(other, one).ainvoke({"log": ["again"]}, config)
+
+
+def test_a_thread_whose_run_has_ended_cannot_be_deleted_and_the_error_says_what_can_be_done(url, prefix):
+    with RunlogSaver.connect(url, prefix=prefix) as saver:
+        saver.put(PLACE, with_id(1), {}, {})
+        with sync.connect(url) as rl:
+            rl.open(f"{prefix}t").end("cancelled")
+        with pytest.raises(Conflict, match=r"neither written nor deleted, because .*`runlog retention`"):
+            saver.delete_thread("t")
+        assert saver.get_tuple(PLACE) is not None
 
 
 # Two workers

@@ -238,7 +238,12 @@ class Thread(Reader):
         takes_base64 = "base64" in (yield from self.api.features())
         head = yield from self.head(lost=lost)
         if head is not None and head.status != "open":
-            raise Writer(self.api, self.run_id).after_end(head.status, "its thread can be read, and not written")
+            what = "its thread can be read, and neither written nor deleted"
+            if lost:
+                what += (
+                    ", because a run has no record after its end; `runlog retention`, for all runs, removes contents"
+                )
+            raise Writer(self.api, self.run_id).after_end(head.status, what)
         claiming = self._claiming
         regains = False
         if head is None or claiming is None or not claiming.adopt({"writer_id": head.writer_id, "epoch": head.epoch}):

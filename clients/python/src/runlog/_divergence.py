@@ -65,8 +65,8 @@ class Divergence:
         self._asked: dict[str, str] = {}
         """The calls that were removed from `_expected`."""
         self._opener = weakref.ref(_task_or_thread())
-        self._others: weakref.WeakSet[Any] = weakref.WeakSet()
-        """Other tasks and threads that made calls."""
+        self._others: dict[int, weakref.ref[Any]] = {}
+        """Other tasks and threads that made calls, by their addresses. Threads use it at once."""
         self._warned: set[str] = set()
         self._repeatable: set[str] = set()
         """The names of tools that this handle called as repeatable: to leave out their recorded calls repeats no effect."""
@@ -90,13 +90,15 @@ class Divergence:
             # A helper opened the run.
             self._opener = weakref.ref(caller)
         if self._opener() is not caller:
-            self._others.add(caller)
+            others, address = self._others, id(caller)
+            others[address] = weakref.ref(caller, lambda _: others.pop(address, None))
 
     def _is_sequential(self) -> bool:
         """Whether the program makes its calls one after the other: in the task or thread that opened the run, and no other
         runs that has made a call."""
         caller, opener = _task_or_thread(), self._opener()
-        if any(other is not caller and not _has_ended(other) for other in list(self._others)):
+        others = [other() for other in list(self._others.values())]
+        if any(other is not caller and not _has_ended(other) for other in others):
             return False
         return opener is caller or _waits_for(opener, caller)
 

@@ -1034,6 +1034,8 @@ test('a link into a very long run shows its position, and earlier and newer reco
   await page.getByText('record 1,002 of 2,002').waitFor();
   await page.keyboard.press('h');
   await page.getByText('record 12,000 of 12,000').waitFor();
+  await page.goto(`/ui/runs/long%2Fpast?at=${target.split(':')[0]}:0`);
+  await page.getByText('record 1 of 200').waitFor();
   await visit.end();
 });
 

@@ -38,7 +38,7 @@ async function readRecords(id, upTo, known, signal, show) {
   const toEntries = (lines, begin) => lines.map((line, nth) => entry(line, begin + nth, begin + lines.length <= KEPT_MAX));
   if (known) {
     const { records, next_cursor: more } = await first;
-    return { ...known, head, entries: known.entries.concat(toEntries(records, known.entries.length)), reachesEnd: !more };
+    return { ...known, head, entries: records.length ? known.entries.concat(toEntries(records, known.entries.length)) : known.entries, reachesEnd: !more };
   }
   const isLong = head.records > RECORDS_MAX;
   const query = { limit: PAGE, ...EVENTUAL, ...(isLong ? { order: 'desc', as_of: upTo } : {}) };
@@ -47,6 +47,8 @@ async function readRecords(id, upTo, known, signal, show) {
   for (let cursor = null, isDone = false; !isDone;) {
     const page = await (cursor || isLong ? get(path, { ...query, cursor }, signal) : first);
     lines = isLong ? page.records.reverse().concat(lines) : lines.concat(page.records);
+    // A position before the first record.
+    if (!lines.length) lines = (await first).records;
     cursor = page.next_cursor;
     isDone = !cursor || lines.length >= RECORDS_MAX;
     const entries = toEntries(lines, 0);
@@ -167,7 +169,7 @@ export function Run({ id }) {
   const found = Number.isNaN(asked) ? last : entries.findLastIndex((each) => each.offset <= asked);
   const at = Math.max(0, found);
   const isHead = Number.isNaN(asked) || (at === last && reachesEnd);
-  useEffect(() => { if (isDone && isBeyond(entries, asked, hasEarlier, reachesEnd)) setUpTo(query.at || ''); }, [isDone, query.at]);
+  useEffect(() => { if (isDone && entries.length && isBeyond(entries, asked, hasEarlier, reachesEnd)) setUpTo(query.at || ''); }, [isDone, query.at]);
   const choose = (index, more = {}) => change({ at: index >= last && reachesEnd ? '' : words.place(entries[leave(entries, at, Math.min(last, index))]), ...more }, true);
   const all = useMemo(() => withRefused(fold(entries, at), anomalies, entries), [entries, at, anomalies]);
   const rows = useMemo(() => (query.kind ? all.filter(({ kind }) => kind === query.kind || (query.kind === 'call' && ['decision', 'refused'].includes(kind))) : all), [all, query.kind]);

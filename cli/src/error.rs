@@ -112,8 +112,8 @@ impl From<Problem> for Error {
             error = error.with("instances", instances);
         }
         let numbers = [("lag", problem.lag), ("age_millis", problem.age_millis)];
-        let known = numbers.into_iter().filter_map(|(name, number)| Some((name, number?)));
-        known.fold(error, |error, (name, number)| error.with(name, number))
+        let present = numbers.into_iter().filter_map(|(name, number)| Some((name, number?)));
+        present.fold(error, |error, (name, number)| error.with(name, number))
     }
 }
 

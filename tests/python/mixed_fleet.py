@@ -65,7 +65,7 @@ class Server:
             return error.code, None
 
     def end(self):
-        """Ends the server and returns what it printed as errors."""
+        """Ends the server and returns its stderr."""
         self.process.terminate()
         self.process.wait(WAIT)
         self.errors.seek(0)

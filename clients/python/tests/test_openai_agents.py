@@ -105,7 +105,7 @@ async def test_a_repeatable_tool_whose_process_died_runs_again_without_a_decisio
 
 
 class AsksToPay(Model):
-    """A model that asks for one call of `pay`, and then says what the tool answered."""
+    """A model that asks for one call of `pay`, and then repeats the answer of the tool."""
 
     def __init__(self, arguments="{}"):
         self.arguments = arguments
@@ -148,7 +148,7 @@ async def pay_to(call: runlog.Call, to: str, sum: int = 5) -> str:
     Args:
         to: The name of the receiver.
     """
-    if to == "nobody":
+    if to == "stranger":
         raise LookupError("no such account")
     if to == "lost":
         raise TimeoutError("the bank did not answer")
@@ -168,8 +168,8 @@ async def test_a_recorded_tool_becomes_a_tool_of_the_sdk_whose_gate_errors_reach
         assert (await run_with('{"to": "ada", "sum": 7}')).final_output == "paid 7 to ada"
         # The model may correct arguments that do not fit.
         assert "The tool did nothing" in (await run_with("{}")).final_output
-        assert "no such account" in (await run_with('{"to": "nobody"}')).final_output
-        said = await run_with('{"to": "nobody"}', failure_error_function=lambda _, error: f"refused: {error.message}")
+        assert "no such account" in (await run_with('{"to": "stranger"}')).final_output
+        said = await run_with('{"to": "stranger"}', failure_error_function=lambda _, error: f"refused: {error.message}")
         assert said.final_output == "refused: no such account"
         for _ in range(2):
             with pytest.raises(runlog.ReconcileRequired, match="the bank did not answer"):

@@ -7,7 +7,7 @@
 //!
 //! The list decides where a partition is, and never which partition a run has: that follows from the journal's genesis alone.
 
-use crate::placement::{Member, place};
+use crate::placement::{Member, holders};
 use reqwest::Url;
 use runlog_projector::index::held::{Choose, Found};
 use runlog_schemas::{
@@ -138,12 +138,12 @@ impl Instances {
     }
 
     /// The placement of a journal's partitions.
-    pub fn place(self: &Arc<Self>, partitions: u32) -> Placed {
+    pub fn placement(self: &Arc<Self>, partitions: u32) -> Placed {
         let members: Vec<_> = self.all.iter().map(|one| Member { name: &one.name, zone: &one.zone }).collect();
-        Placed { holders: place(partitions, &members, self.copies), instances: Arc::clone(self) }
+        Placed { holders: holders(partitions, &members, self.copies), instances: Arc::clone(self) }
     }
 
-    /// The choice of the partitions to hold: the placed partitions, and those that are left over from an earlier list. A partition is
+    /// The choice of the partitions to hold: the placed partitions, and partitions that are left over from an earlier list. A partition is
     /// left over if the data folder has records of it. It is given up if `copies` instances on which it is placed serve it.
     /// `serving` counts them for each partition of this journal and this log.
     pub fn choose(
@@ -152,25 +152,25 @@ impl Instances {
     ) -> Choose {
         let list = Arc::clone(self);
         Choose::new(move |found| {
-            let placed = list.place(found.journal.partitions);
+            let placed = list.placement(found.journal.partitions);
             let is_here = |partition: &PartitionId| placed.is_here(*partition);
-            let mut held: BTreeSet<_> = PartitionId::all(found.journal.partitions).filter(is_here).collect();
+            let mut partitions: BTreeSet<_> = PartitionId::all(found.journal.partitions).filter(is_here).collect();
             let left_over: Vec<_> =
-                found.indexed.iter().copied().filter(|partition| !held.contains(partition)).collect();
+                found.indexed.iter().copied().filter(|partition| !partitions.contains(partition)).collect();
             if left_over.is_empty() {
-                return held;
+                return partitions;
             }
             let serving = serving(found, &placed);
             for partition in left_over {
                 let copies = serving.get(&partition).copied().unwrap_or(0);
                 if copies < list.copies {
                     tracing::warn!(%partition, copies, "the partition is placed on other instances; this server keeps its copy");
-                    held.insert(partition);
+                    partitions.insert(partition);
                 } else {
                     tracing::info!(%partition, copies, "the partition is on other instances; this server no longer holds it");
                 }
             }
-            held
+            partitions
         })
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn all(app: App) -> Router {
     let router = routes().into_iter().fold(Router::new(), add);
     let router = match &app.options.instances {
         Some(list) => {
-            let placed = Arc::new(list.place(app.projector.journal().partitions));
+            let placed = Arc::new(list.placement(app.projector.journal().partitions));
             router.layer(middleware::from_fn_with_state(placed, name_instances))
         }
         None => router,

@@ -28,7 +28,7 @@ pub struct Member<'a> {
 /// Places `copies` copies of each of `partitions` partitions, or one copy on each member if there are fewer members. Returns the
 /// holders of each partition as indices into `members`, the preferred holder first. The order of `members` has no effect on the
 /// names.
-pub fn place(partitions: u32, members: &[Member<'_>], copies: usize) -> Vec<Vec<usize>> {
+pub fn holders(partitions: u32, members: &[Member<'_>], copies: usize) -> Vec<Vec<usize>> {
     let partitions = partitions as usize;
     let mut by_name: Vec<usize> = (0..members.len()).collect();
     by_name.sort_by_key(|member| members[*member].name);

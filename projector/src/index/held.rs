@@ -43,7 +43,7 @@ impl Choose {
     }
 
     /// The chosen partitions.
-    pub fn held(&self, found: &Found<'_>) -> BTreeSet<PartitionId> {
+    pub fn partitions(&self, found: &Found<'_>) -> BTreeSet<PartitionId> {
         self.0(found)
     }
 }

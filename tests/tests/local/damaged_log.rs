@@ -61,6 +61,6 @@ async fn the_records_before_a_damaged_record_are_served_and_the_partition_stops_
         let store = projector.store(FIRST).unwrap();
         let last = timeline::end(&store.view(), run.borrow()).unwrap();
         let before = records::key(run.borrow(), Offset::from(DAMAGED - 1), 0);
-        assert_eq!(last.as_deref(), Some(before.bytes()), "its last record is the one before");
+        assert_eq!(last.as_deref(), Some(before.bytes()), "its last record is before the damage");
     }
 }

@@ -1,4 +1,4 @@
-//! Instances that share the partitions of a journal: when an instance answers, and what each tells the others.
+//! Instances that share the partitions of a journal: when an instance answers, and which partitions it keeps.
 
 use anyhow::{Context, ensure};
 use runlog_log::{
@@ -95,8 +95,8 @@ async fn an_instance_answers_eventual_after_it_has_applied_the_records_that_the_
         let mut agent = Agent::new(&run_in(zero(), 1, "run"));
         let dir = outdated(&log, &mut agent).await?;
         log.append(zero(), vec![entry(&agent.turn("second"))]).await?;
-        let held = Arc::new(Held::default());
-        let (projector, address) = started(dir.path(), hook(log.clone(), &held), holds).await?;
+        let gate = Arc::new(Held::default());
+        let (projector, address) = started(dir.path(), hook(log.clone(), &gate), holds).await?;
         let run = format!("/v1/runs/{}?consistency=eventual", agent.run_id);
         for path in [run.as_str(), "/v1/runs?consistency=eventual", "/v1/effects"] {
             let mark = if path.contains('?') { '&' } else { '?' };
@@ -109,19 +109,19 @@ async fn an_instance_answers_eventual_after_it_has_applied_the_records_that_the_
         ensure!(status == 200 && overview["unavailable_partitions"] == lacks, "{overview}");
 
         let waiting = tokio::spawn(async move { get(address, &run).await });
-        held.flows.store(true, Ordering::Release);
+        gate.flows.store(true, Ordering::Release);
         let (status, answer) = waiting.await??;
         let records = if answers_at_once { 1..=2 } else { 2..=2 };
         ensure!(status == 200 && records.contains(&answer["records"].as_u64().unwrap_or(0)), "{status} {answer}");
 
         // A record after the start makes no query wait.
         projector.wait(zero(), Consistency::Latest, WAIT).await?;
-        held.flows.store(false, Ordering::Release);
+        gate.flows.store(false, Ordering::Release);
         log.append(zero(), vec![entry(&agent.turn("third"))]).await?;
         let run = format!("/v1/runs/{}?consistency=eventual&deadline_ms=50", agent.run_id);
         let (status, answer) = get(address, &run).await?;
         ensure!(status == 200, "{status} {answer}");
-        held.flows.store(true, Ordering::Release);
+        gate.flows.store(true, Ordering::Release);
     }
     Ok(())
 }
@@ -276,7 +276,7 @@ async fn an_instance_keeps_the_partitions_of_an_earlier_list_that_have_records_i
     let (log, _) = shared_log().await?;
     let addresses: Vec<_> = listeners(3).await?.into_iter().map(|(_, address)| address).collect();
     let (folder, empty) = (tempfile::tempdir()?, tempfile::tempdir()?);
-    let held = async |dir: &Path, copies, serving: usize| {
+    let partitions_of = async |dir: &Path, copies, serving: usize| {
         let list = list(&addresses, copies, 0)?;
         let serving = move |found: &Found<'_>| found.indexed.iter().map(|partition| (*partition, serving)).collect();
         let holds = Holds::ChosenBy(list.choose(move |found, _| serving(found)));
@@ -285,17 +285,17 @@ async fn an_instance_keeps_the_partitions_of_an_earlier_list_that_have_records_i
         for partition in projector.held_partitions() {
             projector.wait(partition, Consistency::Latest, WAIT).await?;
         }
-        let held: BTreeSet<PartitionId> = projector.held_partitions().collect();
+        let partitions: BTreeSet<PartitionId> = projector.held_partitions().collect();
         projector.end();
-        anyhow::Ok(held)
+        anyhow::Ok(partitions)
     };
     let all: BTreeSet<_> = PartitionId::all(PARTITIONS).collect();
-    ensure!(held(folder.path(), 3, 0).await? == all, "a full replica");
-    let placed = held(empty.path(), 1, 0).await?;
+    ensure!(partitions_of(folder.path(), 3, 0).await? == all, "a full replica");
+    let placed = partitions_of(empty.path(), 1, 0).await?;
     ensure!(!placed.is_empty() && placed != all, "{placed:?}");
-    ensure!(held(folder.path(), 1, 0).await? == all, "no other instance serves its copy yet");
-    ensure!(held(folder.path(), 1, 1).await? == placed, "the other instances serve their copies");
+    ensure!(partitions_of(folder.path(), 1, 0).await? == all, "no other instance serves its copy yet");
+    ensure!(partitions_of(folder.path(), 1, 1).await? == placed, "the other instances serve their copies");
     // The folders are kept: an operator may go back to the earlier list.
-    ensure!(held(folder.path(), 3, 0).await? == all);
+    ensure!(partitions_of(folder.path(), 3, 0).await? == all);
     Ok(())
 }

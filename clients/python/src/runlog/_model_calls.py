@@ -16,7 +16,7 @@ def numbered(recorded: dict[str, Json], call: ModelCall, messages: Sequence[Sequ
     """The recorded arguments of a call. If earlier messages of the conversation contain the same call, with the same id, they
     include its number, so that the journal does not answer it as the earlier call.
 
-    Raises `Conflict` if its own message contains it twice: their results could not be told apart."""
+    Raises `Conflict` if its own message contains it twice: their results would be ambiguous."""
     # Its own message is the last one with its id.
     for at in reversed(range(len(messages))):
         of_id = [other for other in messages[at] if other[0] == call[0]]

@@ -99,38 +99,38 @@ fn the_digest_depends_on_each_member_of_the_list_and_not_on_the_order() {
 }
 
 /// The partitions that an instance holds, with indices of `indexed` in its folder, when so many placed instances serve each of them.
-fn held(own: &str, copies: usize, indexed: &[u16], serving: usize) -> BTreeSet<PartitionId> {
+fn chosen(own: &str, copies: usize, indexed: &[u16], serving: usize) -> BTreeSet<PartitionId> {
     let list = Arc::new(parsed(three(), own, Some(copies)).unwrap());
     let indexed: BTreeSet<PartitionId> = indexed.iter().map(|number| PartitionId::from(*number)).collect();
     let journal = Journal { journal_id: "j".to_owned(), partitions: 8 };
     let choose = list.choose(move |found, _| found.indexed.iter().map(|partition| (*partition, serving)).collect());
-    choose.held(&Found { journal: &journal, log: None, indexed: &indexed })
+    choose.partitions(&Found { journal: &journal, log: None, indexed: &indexed })
 }
 
 #[test]
 fn a_server_keeps_a_partition_that_is_left_over_until_all_its_copies_serve() {
     let all: Vec<u16> = (0..8).collect();
-    let placed = held("a", 2, &[], 0);
+    let placed = chosen("a", 2, &[], 0);
     assert!(!placed.is_empty() && placed.len() < 8, "{placed:?}");
-    assert_eq!(held("a", 2, &all, 1).len(), 8, "one of two copies serves");
-    assert_eq!(held("a", 2, &all, 2), placed, "both copies serve");
+    assert_eq!(chosen("a", 2, &all, 1).len(), 8, "one of two copies serves");
+    assert_eq!(chosen("a", 2, &all, 2), placed, "both copies serve");
     let other = (0..8).find(|number| !placed.contains(&PartitionId::from(*number))).unwrap();
     let mut with_other = placed.clone();
     with_other.insert(other.into());
-    assert_eq!(held("a", 2, &[other], 0), with_other, "only indices with records are left over");
-    assert_eq!(held("a", 3, &[], 0).len(), 8, "a full replica");
+    assert_eq!(chosen("a", 2, &[other], 0), with_other, "only indices with records are left over");
+    assert_eq!(chosen("a", 3, &[], 0).len(), 8, "a full replica");
 }
 
 #[test]
 fn each_partition_is_on_as_many_instances_as_it_has_copies_and_the_others_name_them() {
     for copies in [1, 2] {
         let names = ["a", "b", "c"];
-        let holders: Vec<_> = names.iter().map(|own| held(own, copies, &[], 0)).collect();
+        let holders: Vec<_> = names.iter().map(|own| chosen(own, copies, &[], 0)).collect();
         for partition in PartitionId::all(8) {
             let holding = holders.iter().filter(|held| held.contains(&partition)).count();
             assert_eq!(holding, copies, "{partition}");
             for (own, held) in names.iter().zip(&holders).filter(|(_, held)| !held.contains(&partition)) {
-                let urls = Arc::new(parsed(three(), own, Some(copies)).unwrap()).place(8).urls(partition);
+                let urls = Arc::new(parsed(three(), own, Some(copies)).unwrap()).placement(8).urls(partition);
                 let is_holder = |url: &String| {
                     let named = names.iter().zip(&holders).find(|(name, _)| url == &format!("https://{name}:1"));
                     named.is_some_and(|(_, held)| held.contains(&partition))

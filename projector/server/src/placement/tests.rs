@@ -13,7 +13,7 @@ fn list(sizes: &[usize]) -> Vec<(String, String)> {
 
 fn placed(partitions: u32, list: &[(String, String)], copies: usize) -> Vec<Vec<usize>> {
     let members: Vec<_> = list.iter().map(|(name, zone)| Member { name, zone }).collect();
-    place(partitions, &members, copies)
+    holders(partitions, &members, copies)
 }
 
 fn named(partitions: u32, list: &[(String, String)], copies: usize) -> Vec<Vec<String>> {

@@ -120,7 +120,7 @@ async fn chosen(
     let (index, log, journal) = (config.index(), log.clone(), journal.clone());
     let chosen = config.executor.run(move || -> Result<_, Error> {
         let indexed = indexed_partitions(&index, &journal)?;
-        Ok(choose.held(&Found { journal: &journal, log: log.id(), indexed: &indexed }))
+        Ok(choose.partitions(&Found { journal: &journal, log: log.id(), indexed: &indexed }))
     });
     let chosen = chosen.await.map_err(|error| {
         Error::new(ErrorKind::Internal, "the choice of the partitions did not complete").because(error)

@@ -32,8 +32,8 @@ impl<'a, R: Rows> Claims<'a, R> {
         writer_id: Option<WriterId<&str>>,
     ) -> Result<Option<Rc<RunClaim>>, Error> {
         let key = (run_id.to_owned(), epoch);
-        let known = self.read.borrow().get(&key).cloned();
-        let claim = match known {
+        let cached = self.read.borrow().get(&key).cloned();
+        let claim = match cached {
             Some(claim) => claim,
             None => {
                 let claim = self.read(run_id, epoch)?.map(Rc::new);

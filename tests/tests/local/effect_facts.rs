@@ -67,7 +67,8 @@ fn an_effect_reports_its_last_start_with_time_agent_and_arguments() -> anyhow::R
 fn an_effect_names_who_claimed_its_run_and_who_claimed_it_for_each_late_result() -> anyhow::Result<()> {
     let server = Launch::temporary()?.partitions(1).start()?;
     let first = claim_by(&server, "host a, process 1")?;
-    let call = json!({ "type": "tool_call_requested", "request_id": "q", "call_id": "c", "tool_name": "pay" });
+    let call = json!({ "type": "tool_call_requested", "request_id": "q", "call_id": "c", "tool_name": "pay",
+        "arguments": {} });
     append(&server, &first, ("asked", "one"), &call)?;
     ensure!(effect(&server)?.0["run"]["claimed_by"] == "host a, process 1");
     claim_by(&server, "host b, process 2")?;

@@ -57,10 +57,9 @@ impl Runlog {
     /// server's current time. In-process, the log provides both times. The agent's clock is not used. Every applied record
     /// counts, including an operator's decision. A run that has no records or has ended is opened.
     ///
-    /// A writer that appends between this check and the claim keeps the run over `http:`, if the server has the feature `only_if`: the
-    /// claim is refused, and the check repeated. Over `kafka:`, in this process and through an older server, that writer is taken
-    /// over. A record that reaches the log through another server at the moment of the claim is not noticed either. Only claims decide
-    /// which process writes.
+    /// Over `http:`, if the server has the feature `only_if`, a writer whose record the server has applied since this check keeps the run:
+    /// the claim is refused, and the check repeated. A record that reaches the log at the moment of the claim is not noticed, and its
+    /// writer is taken over, as over `kafka:`, in this process and through an older server. Only claims decide which process writes.
     ///
     /// Errors: `Unavailable` with [`Error::active`], which names the writer, its epoch and the age; no record was appended.
     /// `Conflict` if the run got another record three times. Otherwise as [`Runlog::open`].

@@ -165,10 +165,11 @@ impl Error {
 
 impl From<Problem> for Error {
     fn from(problem: Problem) -> Self {
-        let is_mirror = problem.reason.as_ref().is_some_and(|reason| *reason == ProblemReason::Mirror);
+        let elsewhere = [ProblemReason::Mirror, ProblemReason::NotHere];
+        let is_elsewhere = problem.reason.as_ref().is_some_and(|reason| elsewhere.iter().any(|one| reason == one));
         let action = match problem.kind {
-            // This server will never accept the request: a person must name a server of the home.
-            ErrorKind::Unavailable if is_mirror => Action::Operator,
+            // This server will never accept the request: a person must name another server.
+            ErrorKind::Unavailable if is_elsewhere => Action::Operator,
             ErrorKind::Stale | ErrorKind::Unavailable | ErrorKind::Overloaded => Action::Retry,
             ErrorKind::Conflict => Action::Reopen,
             ErrorKind::ClaimLost | ErrorKind::Fenced => Action::Stop,

@@ -362,9 +362,10 @@ impl Http {
         let answers = answers.map_err(|error| {
             let kind = error.kind();
             let later = [ErrorKind::Overloaded, ErrorKind::Unauthenticated, ErrorKind::ReconcileRequired];
-            // A mirror appends nothing. Any other server that is unavailable may have appended the record.
-            let is_mirror = kind == ErrorKind::Unavailable && error.action() == Action::Operator;
-            let refused = kind.never_accepted() || later.contains(&kind) || is_mirror;
+            // A mirror, and a server without the partition, append nothing. Any other server that is unavailable may have appended the
+            // record.
+            let is_elsewhere = kind == ErrorKind::Unavailable && error.action() == Action::Operator;
+            let refused = kind.never_accepted() || later.contains(&kind) || is_elsewhere;
             failed(error, refused)
         })?;
         let appended = |answer: answer::Appended| {

@@ -25,7 +25,7 @@ mod elsewhere;
 
 pub(super) use elsewhere::name_instances;
 
-/// Instances of a list. Each instance asks all others for their state.
+/// Instances of a list.
 const INSTANCES_MAX: usize = 64;
 /// Bytes of a name and of a zone. A name is a part of headers and of signed texts.
 const NAME_BYTES_MAX: usize = 253;

@@ -15,7 +15,7 @@ pub enum Holds {
     /// not have are ignored. Other servers have the same partitions, so a partition answers no query before it has applied the
     /// records that the log had at the start.
     Chosen(BTreeSet<PartitionId>),
-    /// The same, for partitions that are chosen at the start.
+    /// The same, for partitions that are chosen at the start. To choose, the indices of all partitions in the data folder are opened.
     ChosenBy(Choose),
 }
 

@@ -240,7 +240,8 @@ impl Shared {
         let waits_for_skip = stopped.as_ref().is_some_and(|stop| stop.kind.is_ended_by_skip());
         self.home.report(partition, applied, waits_for_skip);
         let new = Progress { applied, stopped };
-        if new.stopped.is_none() {
+        // Other stops can have an offset that is not applied.
+        if new.stopped.is_none() || waits_for_skip {
             held.first_end().take_if(|end| applied >= *end);
         }
         if std::mem::replace(&mut *held.progress(), new.clone()) != new {

@@ -26,20 +26,24 @@ pub fn stored_journal(index: &Folder) -> Result<Option<Journal>, Error> {
     Ok(None)
 }
 
-/// Returns the partitions of `journal` whose index in this folder has applied a record. Blocking. No projector may use the folder
-/// meanwhile.
-pub fn indexed_partitions(index: &Folder, journal: &Journal) -> Result<BTreeSet<PartitionId>, Error> {
+/// Returns the partitions of `journal` whose index in this folder has applied a record. An index that cannot be read answers nothing and
+/// is left out. Blocking. No projector may use the folder meanwhile.
+pub fn indexed_partitions(index: &Folder, journal: &Journal) -> BTreeSet<PartitionId> {
     let budget = Budget::new(READ_BYTES);
-    let mut indexed = BTreeSet::new();
-    for partition in partitions_in(index).into_iter().filter(|partition| partition.get() < journal.partitions) {
+    let is_indexed = |partition| -> Result<bool, Error> {
         let live = rebuild::open(index, partition, &budget)?;
         let progress: meta::Progress = live.store().get(&meta::progress())?.unwrap_or_default();
         let own: Option<Journal> = live.store().get(&meta::journal())?;
-        if own.is_none_or(|own| own == *journal) && progress.next_offset > Offset::ZERO {
-            indexed.insert(partition);
-        }
-    }
-    Ok(indexed)
+        Ok(own.is_none_or(|own| own == *journal) && progress.next_offset > Offset::ZERO)
+    };
+    let partitions = partitions_in(index).into_iter().filter(|partition| partition.get() < journal.partitions);
+    let indexed = partitions.filter(|partition| {
+        is_indexed(*partition).unwrap_or_else(|error| {
+            tracing::warn!(%partition, "the index of the partition cannot be read: {error}");
+            false
+        })
+    });
+    indexed.collect()
 }
 
 /// The partitions with a folder.

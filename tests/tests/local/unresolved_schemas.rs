@@ -1,13 +1,13 @@
 //! A record whose schema the registry has not resolved yet is not read, also if a skip voids it. Read as an unknown record it
 //! would leave other traces on a server whose registry answers late.
 
-use runlog_log::{Delivery, Entry, Log, Offset, PartitionId, memory::MemoryLog};
+use runlog_log::{Delivery, Entry, Error, Kind, Log, Offset, PartitionId, Reader, memory::MemoryLog};
 use runlog_projector::{
     Config, Consistency, Projector,
     index::{
         bulk::Limits,
         changes::{CACHE_BYTES, Deltas},
-        fold,
+        fold::{self, StopKind},
     },
 };
 use runlog_schemas::{
@@ -17,7 +17,10 @@ use runlog_schemas::{
     record::JournalRecord,
     schema::Version,
 };
-use runlog_tests::agent::{Agent, entry, id};
+use runlog_tests::{
+    agent::{Agent, entry, id},
+    hooked_log::{Hooks, hook},
+};
 use serde_json::json;
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard},
@@ -123,9 +126,30 @@ impl Site {
 }
 
 async fn projector(log: &MemoryLog, registry: &Arc<Registry>, bulk: Limits) -> (Projector, TempDir) {
+    projector_over(Arc::new(log.clone()), registry, bulk).await
+}
+
+async fn projector_over(log: Arc<dyn Log>, registry: &Arc<Registry>, bulk: Limits) -> (Projector, TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let config = Config { schemas: registry.clone(), bulk, ..Config::new(dir.path(), || 0, || "journal".into()) };
-    (Projector::start(config, Arc::new(log.clone())).await.unwrap(), dir)
+    (Projector::start(config, log).await.unwrap(), dir)
+}
+
+/// Nothing from this offset on can be read.
+#[derive(Debug)]
+struct DamagedAt(Offset);
+
+impl Hooks for DamagedAt {
+    fn poll(&self, reader: &mut dyn Reader, max: usize, timeout: Duration) -> Result<Vec<Delivery>, Error> {
+        match reader.position(FIRST).map(|position| self.0.since(position)) {
+            Some(0) => {
+                let error = Error::new(Kind::Damaged, "t", "a record is missing");
+                Err(error.in_partition(FIRST).at_offset(self.0))
+            }
+            Some(left) => reader.poll(max.min(left as usize), timeout),
+            None => reader.poll(max, timeout),
+        }
+    }
 }
 
 async fn latest(projector: &Projector) {
@@ -197,4 +221,21 @@ async fn changes_are_unavailable_until_the_schema_is_resolved() {
         let delta = deltas.compute(&view, &skips, delivery).unwrap();
         assert!(!delta.rows.is_empty(), "{}: {delta:?}", delivery.offset);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_whose_schema_is_resolved_late_are_applied_before_a_damaged_record() {
+    let one_by_one = Limits { offsets_min: u64::MAX, ..Limits::default() };
+    let site = Site::new().await;
+    let end = site.deliveries().last().map(|last| last.offset.saturating_add(1)).unwrap();
+    site.skip().await;
+    site.registry.set_open(false);
+    let log = hook(site.log.clone(), &Arc::new(DamagedAt(end)));
+    let (projector, _dir) = projector_over(log, &site.registry, one_by_one).await;
+    site.registry.wait_for_second_query();
+    site.registry.set_open(true);
+    let stops =
+        projector.wait_until(FIRST, |at| at.stopped.as_ref().is_some_and(|stop| stop.kind == StopKind::LogDamaged));
+    let progress = tokio::time::timeout(DEADLINE, stops).await.unwrap().unwrap();
+    assert_eq!(progress.applied, end, "{:?}", progress.stopped);
 }

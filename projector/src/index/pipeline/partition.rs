@@ -284,10 +284,14 @@ impl Partition {
         self.schedule()
     }
 
-    /// Stops it at a damage of the log that follows the delivered records, after these are applied. The reader releases it now.
-    pub(super) fn close_after_delivered(&mut self, shared: &Shared, error: String) {
-        (self.reading, self.release) = (Reading::Damaged { error }, true);
-        self.close_if_drained(shared);
+    /// Stops it at a damage of the log that follows the delivered records, after these are applied. The reader releases it now. If it
+    /// waits for a reread, that finds the damage again.
+    pub(super) fn close_at_damage(&mut self, shared: &Shared, error: String) {
+        self.release = true;
+        if self.retry_at().is_none() && !self.check && self.build.is_none() {
+            self.reading = Reading::Damaged { error };
+            self.close_if_drained(shared);
+        }
     }
 
     /// Closes a partition with a damaged log if no delivered record is left. Returns whether it does.
@@ -400,7 +404,8 @@ impl Partition {
         let Some(fold) = &self.fold else { return };
         // A store that is being rebuilt does not answer queries yet, so there is no progress to report.
         let is_live = shared.store(self.id).is_ok_and(|live| Arc::ptr_eq(&live, &fold.store));
-        if self.stopped.is_some() || self.waits_to_be_read() || !is_live {
+        let is_closing = matches!(self.reading, Reading::Damaged { .. });
+        if self.stopped.is_some() || (self.waits_to_be_read() && !is_closing) || !is_live {
             return;
         }
         // The reader skips offsets that are never delivered, so its position may be ahead of the last record.

@@ -34,7 +34,7 @@ impl Pipeline {
         let error = crate::index::Error::from(error).problem().detail;
         for id in self.pool.ids().filter(|id| at.is_none_or(|at| at == *id)) {
             if let Some(mut partition) = self.pool.partition(id).filter(|partition| !partition.is_closed()) {
-                partition.close_after_delivered(&self.shared, error.clone());
+                partition.close_at_damage(&self.shared, error.clone());
             }
         }
     }

@@ -118,14 +118,14 @@ async fn chosen(
         Holds::ChosenBy(choose) => choose.clone(),
     };
     let (index, log, journal) = (config.index(), log.clone(), journal.clone());
-    let chosen = config.executor.run(move || -> Result<_, Error> {
-        let indexed = indexed_partitions(&index, &journal)?;
-        Ok(choose.partitions(&Found { journal: &journal, log: log.id(), indexed: &indexed }))
+    let chosen = config.executor.run(move || {
+        let indexed = indexed_partitions(&index, &journal);
+        choose.partitions(&Found { journal: &journal, log: log.id(), indexed: &indexed })
     });
     let chosen = chosen.await.map_err(|error| {
         Error::new(ErrorKind::Internal, "the choice of the partitions did not complete").because(error)
     })?;
-    chosen.map(Some)
+    Ok(Some(chosen))
 }
 
 /// The log, read committed if it began as a mirror.

@@ -3,7 +3,7 @@
 use super::{
     Content, Order, Span, TopicPartition,
     claims::Claims,
-    timeline::{BYTES_MAX, Budget, Show, arguments, masked_payload, reported},
+    timeline::{BYTES_MAX, Budget, Show, arguments, masked_payload, result_and_error},
     visible::Visible,
 };
 use crate::index::{
@@ -355,7 +355,8 @@ impl<R: Rows> ShownEvidence<'_, R> {
         for EvidenceRow { framed, .. } in row.evidence.iter().chain(&row.contradicting) {
             let record = super::envelope(&framed.0)?;
             let claim = self.claims.claim(run_id, record.writer_epoch, record.writer_id)?;
-            bytes += framed.0.len() + claim.map_or(0, |claim| claim.claimed_by.len());
+            // The answer contains a result twice.
+            bytes += 2 * framed.0.len() + claim.map_or(0, |claim| claim.claimed_by.len());
         }
         Ok(bytes as u64)
     }
@@ -379,20 +380,21 @@ impl<R: Rows> ShownEvidence<'_, R> {
     fn answer(&self, run_id: RunId<&str>, row: &EvidenceRow, adoptable: bool) -> Result<Evidence, Error> {
         let (position, logged_at_millis) = (self.place.position(row.offset, row.index), row.logged_at_millis);
         let mut record = super::decode_framed(&row.framed.0, logged_at_millis, row.offset, self.horizons)?;
-        let mut missing_content = None;
+        let (mut missing_content, mut is_read) = (None, false);
         if let (Some(contents), Content::Available(Payload::StoredPayload(stored))) = (self.contents, &record.payload)
             && self.budget.take(stored.bytes)
         {
             let claim_check = Payload::StoredPayload(stored.clone());
             match contents.open(self.place, row.record_id.borrow(), (row.offset, row.index), claim_check) {
-                Ok(payload) => record.payload = Content::Available(payload),
+                Ok(payload) => (record.payload, is_read) = (Content::Available(payload), true),
                 Err(lost) => missing_content = Some(lost.missing),
             }
         }
         let Sequencing { writer_epoch, writer_id, .. } = record.place;
         let claim = self.claims.claim(run_id, writer_epoch, writer_id.borrow())?;
         let (payload, privacy) = (&record.payload, record.body.privacy);
-        let (result, error) = reported(payload, privacy, self.show);
+        // The budget counts a content of the content store once.
+        let (result, error) = if is_read { (None, None) } else { result_and_error(payload, privacy, self.show) };
         Ok(Evidence {
             record_id: row.record_id.clone(),
             status: OrOther::of(row.status.as_str()),

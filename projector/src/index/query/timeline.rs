@@ -425,7 +425,7 @@ pub(crate) fn arguments(request: &Stored, at: TopicPartition<'_>, show: Show) ->
 
 /// The result or the failure in the payload of a refused result, masked as `show` says. `None` if [`masked_payload`] shows no such
 /// payload.
-pub(crate) fn reported(
+pub(crate) fn result_and_error(
     content: &Content<Payload>,
     privacy: PrivacyClass,
     show: Show,

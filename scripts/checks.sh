@@ -47,7 +47,7 @@ step scripts/packages.py
 # The Python client: format, lints, types.
 step scripts/python.sh lint
 # The page, without a browser.
-if has node; then step scripts/page.sh unit; else say "check: without Node, the page's functions are not tested"; fi
+if has_node; then step scripts/page.sh unit; else say "check: without Node 20.19 and npm, the page's functions are not tested"; fi
 # The alerts and the dashboard, with a real Prometheus.
 if ! has promtool && ! has apt-get; then
   say "check: without promtool, the alerts are not tested"

@@ -19,3 +19,7 @@ export RUNLOG_KAFKA_IMAGE=${RUNLOG_KAFKA_IMAGE:-$kafka_image_ours}
 say() { echo "runlog: $*" >&2; }
 die() { say "$@"; exit 1; }
 has() { command -v "$1" >/dev/null; }
+# Debian 12 has an older Node.
+has_node() {
+  has npm && has node && node -e 'const [major, minor] = process.versions.node.split("."); process.exit(major > 20 || (major == 20 && minor > 18) ? 0 : 1)'
+}

@@ -88,7 +88,11 @@ case $part in
     step 30 build make build
     # The build of the last night that passed, or another older one.
     older=${RUNLOG_OLD:-$folder/older/runlog}
-    if [ -x "$older" ]; then step 10 mixed-fleet python3 tests/python/mixed_fleet.py "$older" bin/runlog; fi
+    if [ -x "$older" ]; then
+      step 10 mixed-fleet python3 tests/python/mixed_fleet.py "$older" bin/runlog
+    else
+      echo "## mixed-fleet: left out, because there is no older build at $older" >>"$report"
+    fi
     step 5 wheels scripts/python.sh wheels
     step 10 compose make compose-check
     step 15 compose-three make compose-three-check
@@ -107,7 +111,7 @@ case $part in
     step 30 page make test-page
     step 30 heavy-ports make test-ports-heavy
     step 30 bench make bench QUICK=1
-    if [ "$failed" = 0 ]; then rm -rf "$folder/older" && cp -r bin "$folder/older"; fi
+    if [ "$failed" = 0 ]; then rm -rf "$folder/older" && cp -r bin "$folder/older.new" && mv "$folder/older.new" "$folder/older"; fi
     ;;
 esac
 cat "$report" >&2

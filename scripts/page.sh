@@ -10,12 +10,9 @@ cd "$top"
 
 ui=projector/server/ui
 
-if ! has node || ! node -e 'const [major, minor] = process.versions.node.split("."); process.exit(major > 20 || (major == 20 && minor > 18) ? 0 : 1)'; then
-  die "Node 20.19 or newer is missing"
-fi
+has_node || die "Node 20.19 or newer, with npm, is missing"
 
 modules() {
-  has npm || die "npm is missing; Debian's package npm has it"
   # The lock file has the hash of every package, and no package may run a script.
   (cd tests/page && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >&2)
 }

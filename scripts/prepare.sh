@@ -14,6 +14,6 @@ flock -w 1200 9 || die "another process has been preparing the tests for 20 minu
 scripts/docker.sh
 deploy/kafka/build.sh
 scripts/python.sh install
-scripts/typescript.sh install
+if has_node; then scripts/typescript.sh install; fi
 tests/python/venv.sh >/dev/null
 tests/java/jars.sh >/dev/null

@@ -18,13 +18,12 @@ exec 9>"$unpacked.lock"
 flock -w 600 9 || die "another process has been fetching Prometheus for 10 minutes"
 if [ ! -x "$unpacked/usr/bin/promtool" ]; then
   say "fetching Debian's package of Prometheus into $unpacked"
-  # A new machine has no lists of packages yet.
-  if [ -z "$(apt-cache madison prometheus 2>/dev/null)" ] && [ "$(id -u)" -eq 0 ]; then
-    timeout 600 apt-get -q -o DPkg::Lock::Timeout=300 update </dev/null >&2
-  fi
   stage=$(mktemp -d "$cache/.prometheus.XXXXXX")
   trap 'rm -rf "$stage"' EXIT
-  (cd "$stage" && timeout 600 apt-get -q download prometheus && dpkg -x prometheus_*.deb unpacked) </dev/null >&2 ||
+  download() { (cd "$stage" && timeout 600 apt-get -q download prometheus && dpkg -x prometheus_*.deb unpacked) </dev/null >&2; }
+  update() { [ "$(id -u)" -eq 0 ] && timeout 600 apt-get -q -o DPkg::Lock::Timeout=300 update </dev/null >&2; }
+  # The lists of packages can be missing or old.
+  download || { update && download; } ||
     die "Prometheus cannot be downloaded; run apt-get update as root, or put prometheus and promtool on PATH"
   rm -rf "$unpacked"
   mv "$stage/unpacked" "$unpacked"

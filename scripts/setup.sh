@@ -48,9 +48,6 @@ need_test() {
   has mvn || need maven
   if ! has jlink || ! at_least 17 "$(jlink --version)"; then need openjdk-17-jdk-headless; fi
   if [ "$RUNLOG_KAFKA_IMAGE" = "$kafka_image_ours" ]; then need busybox-static; fi
-  # The TypeScript client. A Node from another source than Debian counts too.
-  has node || need nodejs
-  has npm || need npm
   # Counts instructions (tests/tests/instructions.rs).
   has valgrind || need valgrind
   # Makes the certificate of the server that Prometheus scrapes (tests/python/monitoring.py).
@@ -133,7 +130,7 @@ if has dpkg-query && has apt-get; then
 elif ! has make || ! has clang; then
   say "this is not Debian or Ubuntu. Install the counterparts of: a C++ toolchain, make, clang and libclang's headers,"
   say "pkg-config, and the headers of openssl, zlib, zstd, cyrus-sasl and curl. The tests also need Docker, Maven,"
-  say "a JDK of 17 or newer with jlink, a static busybox, Python 3 with venv, Node 20 with npm, and valgrind."
+  say "a JDK of 17 or newer with jlink, a static busybox, Python 3 with venv, Node 20.19 with npm, and valgrind."
   exit 1
 fi
 check_rust

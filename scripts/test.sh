@@ -61,6 +61,11 @@ if [ "$(id -u)" -ne 0 ]; then
   skip+=(--skip disk_)
 fi
 
+if ! has_node; then
+  say "left out: the tests of the TypeScript client, because Node 20.19 or newer, with npm, is missing"
+  skip+=(--skip foreign_typescript)
+fi
+
 if [ "$mode" != fast ]; then
   if ! wait "$prepared"; then
     cat "$CARGO_TARGET_DIR/prepare.log" >&2

@@ -8,10 +8,7 @@ set -euo pipefail
 . "$(dirname "$0")/env.sh"
 cd "$top/clients/typescript"
 
-if ! has node || ! node -e 'process.exit(Number(process.versions.node.split(".")[0]) >= 20 ? 0 : 1)'; then
-  die "Node 20 or newer is missing"
-fi
-has npm || die "npm is missing; Debian's package npm has it"
+has_node || die "Node 20.19 or newer, with npm, is missing"
 
 # The lock file has the hash of every package, and no package may run a script.
 modules() {

@@ -7,6 +7,7 @@ The images and bin/runlog must be there; `make compose-three-check` makes them. 
 again. Prints a line a claim. Exits 0 if all hold.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -67,10 +68,12 @@ def container(service):
 def awaited(what, look):
     """Repeats until `look` returns something."""
     until = time.monotonic() + PATIENCE
-    while not (found := look()):
+    while True:
+        with contextlib.suppress(OSError):  # as long as Prometheus does not listen
+            if found := look():
+                return found
         assert time.monotonic() < until, f"{what}: not after {PATIENCE} s"
         time.sleep(1)
-    return found
 
 
 def prometheus(path, **parameters):

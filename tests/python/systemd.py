@@ -92,7 +92,7 @@ def filtered(folder):
             assert server.end() == 0
     text = "\n".join(file.read_text(errors="replace") for file in traced.iterdir())
     made = set(re.findall(r"^(\w+)\(", text, re.MULTILINE))
-    assert {"execve", "clone3", "fdatasync"} & made and "accept4" in made, made
+    assert {"execve", "clone3", "fdatasync", "accept4"} <= made, made
     # systemd itself calls execve, before the filter or with it allowed.
     assert made <= allowed, f"the unit forbids {sorted(made - allowed)}"
     families = set(re.findall(r"^socket\((AF_\w+)", text, re.MULTILINE))

@@ -9,6 +9,11 @@ export class Caller {
 
   constructor(readonly signal: AbortSignal | undefined) {}
 
+  /** Whether the caller has stopped waiting. A listener of the signal may ask before this caller's own listener has run. */
+  get hasLeft(): boolean {
+    return this.left || (!this.#isAnswered && (this.signal?.aborted ?? false));
+  }
+
   /** Throws the signal's reason if the caller has stopped waiting. */
   check(): void {
     if (this.signal?.aborted) {

@@ -12,7 +12,7 @@ import type { ReadBack } from "./answers.js";
 import type { TimedOutcome } from "./api.js";
 import type { Answer, Call, Calling } from "./call.js";
 import type { Caller } from "./caller.js";
-import { SentAt, sleep } from "./clock.js";
+import { SentAt, sleep, within } from "./clock.js";
 import { checkEnds, endOf, failureOf } from "./ends.js";
 import {
   Conflict, Failed, Fenced, Invalid, isDoubt, ReconcileRequired, RunlogError, Stale, TooLarge, Unavailable, Usage, type Happened,
@@ -59,6 +59,7 @@ export class Gate {
   /** Whether the call may run again although it may have happened. */
   #isSafeToRetry: boolean;
   #attemptsHere = 0;
+  #flight: InFlight | undefined;
 
   constructor(readonly session: Session, readonly tool: string, args: unknown, readonly options: Calling, readonly caller: Caller) {
     const { config } = session.api;
@@ -81,6 +82,14 @@ export class Gate {
     this.#arguments = config.redaction ? config.redaction.json(tool, value) : value;
   }
 
+  get fingerprint(): string | undefined {
+    return this.key ? undefined : this.#fingerprint;
+  }
+
+  get running(): string | undefined {
+    return this.#flight?.isRunning && !this.#isSafeToRetry ? this.#flight.call.id : undefined;
+  }
+
   #checkRetry(): void {
     const { retry } = this.options;
     if (!retry) return;
@@ -100,10 +109,12 @@ export class Gate {
     }
     this.caller.check();
     session.divergence.noteCall(this.tool, this.#repeatable, session.recent.inFlight > 0);
-    return session.recent.call(() => this.#run(effect as (call: Call) => unknown)) as Promise<Answer<Awaited<R>>>;
+    const operation = () => this.#run(effect as (call: Call) => unknown);
+    return session.recent.call(() => session.leaving.during(this, operation)) as Promise<Answer<Awaited<R>>>;
   }
 
   async #run(effect: (call: Call) => unknown): Promise<Answer<unknown>> {
+    await this.#waitForSame();
     const slot = await this.#slot();
     let admitted: Admitted | Answer<unknown>;
     try {
@@ -116,6 +127,7 @@ export class Gate {
       slot.release();
       return admitted;
     }
+    this.#flight = admitted.flight;
     try {
       return await this.#perform(admitted, effect);
     } finally {
@@ -163,6 +175,18 @@ export class Gate {
     } catch {
       return undefined;
     }
+  }
+
+  /** Waits for the ends of the same calls that their callers have left. */
+  async #waitForSame(): Promise<void> {
+    const { session } = this;
+    const same = this.fingerprint === undefined ? [] : session.leaving.same(this.fingerprint);
+    if (!same.length) return;
+    if (!(await within(session.api.config.deadlineMs, Promise.all(same)))) {
+      const message = `the same call of ${this.tool}, whose caller has stopped waiting, is running in this process; retry when it has ended`;
+      throw new Unavailable(message, { runId: session.runId });
+    }
+    this.caller.check();
   }
 
   async #slot(): Promise<Slot> {
@@ -237,6 +261,12 @@ export class Gate {
     }
     const blocking = session.allowUnresolved ? undefined : replay.unresolved();
     if (blocking) throw this.#refusals.reconcile(blocking[0], "no new effect runs before it is resolved", undefined, blocking[1]);
+    const running = session.allowUnresolved ? undefined : session.leaving.running();
+    if (running !== undefined) {
+      const message =
+        `call ${running} is running in this process, and its caller has stopped waiting: no new effect runs before it has ended; retry then`;
+      throw new Unavailable(message, { runId: session.runId, recordId: running });
+    }
     // The key of a call, or the id in its arguments, shows that it repeats no other.
     if (!key && !this.#unique && !this.#repeatable) await session.divergence.check(this.tool);
     const payload = {

@@ -109,6 +109,11 @@ export class InFlight {
     outbox.running.add(call.id);
   }
 
+  /** Whether the effect runs, or may have happened. */
+  get isRunning(): boolean {
+    return this.#stage === "running";
+  }
+
   /** Marks the start of the effect. */
   start(): void {
     this.#stage = "running";

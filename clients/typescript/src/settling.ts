@@ -9,6 +9,7 @@ import type { Outcome, Writer as WriterName } from "./answers.js";
 import type { Api } from "./api.js";
 import type { MessageList } from "./checkpoint.js";
 import { Conflict, Fenced, Forbidden, Invalid, ReconcileRequired, RunlogError, TooLarge, Unavailable } from "./errors.js";
+import { Leaving } from "./leaving.js";
 import { Permits } from "./locks.js";
 import { withoutContent } from "./marker.js";
 import { Outbox, type NeverStarted } from "./outbox.js";
@@ -24,6 +25,7 @@ export class Settling {
   readonly writer: Writer;
   readonly outbox = new Outbox();
   readonly recent = new Recent();
+  readonly leaving = new Leaving();
   replay = new Replay();
   /** The list on which the next checkpoint is based. */
   base: MessageList = { hashes: [] };

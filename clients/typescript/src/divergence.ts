@@ -5,7 +5,8 @@
 //
 // A program whose calls depend on nothing else makes the recorded calls again before it makes new calls, in any order. If it does
 // not, as after a change of its arguments, its new call may repeat the effect of a recorded call. Calls that overlap may begin in
-// another order each time, so they are only warned of.
+// another order each time, so a new call is only warned of while another call is in flight whose caller waits, or while two steps run.
+// A unique call is never new because of the order: the id in its arguments is new.
 
 import type { RecoveryAnswer } from "./answers.js";
 import type { Api } from "./api.js";
@@ -20,12 +21,11 @@ const NAMED_MAX = 3;
 const ARGUMENTS_MAX = 100;
 
 export class Divergence {
-  /** The tools of recorded calls, by request, in the order of the requests. */
-  readonly #expected = new Map<string, string>();
+  /** Recorded calls, by request, in the order of the requests. */
+  readonly #expected = new Map<string, { tool: string; fingerprint: string | null | undefined }>();
   readonly #warned = new Set<string>();
   /** The names of tools that this handle called as repeatable: to leave out their recorded calls repeats no effect. */
   readonly #repeatable = new Set<string>();
-  #isSequential = true;
   #hasReadFacts = false;
 
   constructor(readonly api: Api, readonly runId: string, readonly mode: OnDivergence) {
@@ -38,14 +38,14 @@ export class Divergence {
     const pending = recovery.pending.filter((call) => call.class !== "retry_safe" || call.idempotency_key);
     const found = [...recovery.completed.filter((call) => call.status !== "failed"), ...pending];
     for (const call of found.sort((a, b) => byOrder(orderOf(a), orderOf(b)))) {
-      if (call.journal_seq > covered && call.tool_name) this.#expected.set(call.id, call.tool_name);
+      const { id, journal_seq, tool_name: tool, fingerprint } = call;
+      if (journal_seq > covered && tool) this.#expected.set(id, { tool, fingerprint });
     }
   }
 
   /** Notes the start of a call, before it waits for others. */
-  noteCall(tool: string, repeatable: boolean, overlaps: boolean): void {
+  noteCall(tool: string, repeatable: boolean): void {
     if (repeatable) this.#repeatable.add(tool);
-    if (overlaps) this.#isSequential = false;
   }
 
   /** Notes that this process asked for a recorded call. `beginsAtStart` if the checkpoint covers it, and the process did not read the
@@ -67,8 +67,8 @@ export class Divergence {
   }
 
   /** Checks a new call of `tool` that may repeat the effect of another. Throws `Diverged` if recorded calls were not asked for, or
-   * warns if calls overlap. */
-  async check(tool: string): Promise<void> {
+   * warns if calls overlap. `others` returns the fingerprints of the calls in flight beside it. */
+  async check(tool: string, unique: boolean, steps: () => number, others: () => readonly (string | null | undefined)[]): Promise<void> {
     if (!this.#unasked().length) return;
     // Lets operations that were started together with this one begin their calls.
     await sleep(0);
@@ -76,14 +76,17 @@ export class Divergence {
       this.#hasReadFacts = true;
       for (const call of await this.api.repeatableCalls(this.runId, this.#unasked())) this.#expected.delete(call);
     }
-    const unasked = this.#unasked();
+    const beside = others();
+    // Calls that wait for their turn may still ask.
+    const isAsking = (id: string) => beside.includes(this.#expected.get(id)!.fingerprint);
+    const unasked = this.#unasked().filter((id) => !unique || !isAsking(id));
     const first = unasked[0];
     if (first === undefined) return;
-    if (!this.#isSequential) {
+    if (!unique && (beside.length || steps() > 1)) {
       this.#warn(
         "unasked",
         `${tool} is a new call in run ${this.runId}, and ${unasked.length} recorded calls after the checkpoint were not asked for yet, ` +
-          `such as call ${first} of ${this.#expected.get(first)}. Open a run whose calls are not made again with onDivergence: "allow"`,
+          `such as call ${first} of ${this.#expected.get(first)!.tool}. Open a run whose calls are not made again with onDivergence: "allow"`,
       );
       return;
     }
@@ -102,7 +105,7 @@ export class Divergence {
 
   #unasked(): string[] {
     if (this.mode === "allow") return [];
-    return [...this.#expected].filter(([, tool]) => !this.#repeatable.has(tool)).map(([id]) => id);
+    return [...this.#expected].filter(([, { tool }]) => !this.#repeatable.has(tool)).map(([id]) => id);
   }
 
   #warn(kind: string, message: string): void {

@@ -54,7 +54,7 @@ export class Gate {
   readonly #unique: boolean;
   readonly #repeatable: boolean;
   readonly #argsHash: string;
-  readonly #fingerprint: string;
+  readonly fingerprint: string;
   readonly #arguments: Json;
   /** Whether the call may run again although it may have happened. */
   #isSafeToRetry: boolean;
@@ -78,12 +78,8 @@ export class Gate {
       throw error.copy(`the arguments of ${tool} cannot be recorded, and nothing ran: ${error.message}`);
     }
     this.#argsHash = argsSha256(value);
-    this.#fingerprint = fingerprint(tool, this.#argsHash);
+    this.fingerprint = fingerprint(tool, this.#argsHash);
     this.#arguments = config.redaction ? config.redaction.json(tool, value) : value;
-  }
-
-  get fingerprint(): string | undefined {
-    return this.key ? undefined : this.#fingerprint;
   }
 
   get running(): string | undefined {
@@ -108,7 +104,7 @@ export class Gate {
       throw new Usage(`the effect of ${this.tool} is not a function: ${typeName(effect)}; nothing ran or was recorded`);
     }
     this.caller.check();
-    session.divergence.noteCall(this.tool, this.#repeatable, session.recent.inFlight > 0);
+    session.divergence.noteCall(this.tool, this.#repeatable);
     const operation = () => this.#run(effect as (call: Call) => unknown);
     return session.recent.call(() => session.leaving.during(this, operation)) as Promise<Answer<Awaited<R>>>;
   }
@@ -180,7 +176,7 @@ export class Gate {
   /** Waits for the ends of the same calls that their callers have left. */
   async #waitForSame(): Promise<void> {
     const { session } = this;
-    const same = this.fingerprint === undefined ? [] : session.leaving.same(this.fingerprint);
+    const same = this.key ? [] : session.leaving.same(this.fingerprint);
     if (!same.length) return;
     if (!(await within(session.api.config.deadlineMs, Promise.all(same)))) {
       const message = `the same call of ${this.tool}, whose caller has stopped waiting, is running in this process; retry when it has ended`;
@@ -226,7 +222,7 @@ export class Gate {
     if (writer.ended !== undefined || replay.unresolved() || replay.hasRevocable()) await session.refresh();
     await session.coveredCalls.find(replay, key);
     this.caller.check();
-    const found = replay.take(key, this.tool, this.#fingerprint, this.#unique);
+    const found = replay.take(key, this.tool, this.fingerprint, this.#unique);
     if (found instanceof KeyConflict) {
       const message = `the idempotency key belongs to call ${found.id} of ${this.tool}, which has other arguments`;
       throw new Conflict(message, { action: "fix_the_input", runId: session.runId, recordId: found.id });
@@ -267,15 +263,18 @@ export class Gate {
         `call ${running} is running in this process, and its caller has stopped waiting: no new effect runs before it has ended; retry then`;
       throw new Unavailable(message, { runId: session.runId, recordId: running });
     }
-    // The key of a call, or the id in its arguments, shows that it repeats no other.
-    if (!key && !this.#unique && !this.#repeatable) await session.divergence.check(this.tool);
+    // The key of a call shows that it repeats no other.
+    if (!key && !this.#repeatable) {
+      const others = () => session.leaving.beside(this).map((call) => call.fingerprint);
+      await session.divergence.check(this.tool, this.#unique, () => session.recent.steps, others);
+    }
     const payload = {
       type: "tool_call_requested",
       request_id: newId(),
       call_id: "1",
       tool_name: this.tool,
       args_sha256: this.#argsHash,
-      fingerprint: this.#fingerprint,
+      fingerprint: this.fingerprint,
       arguments: this.#arguments,
     };
     const hasBases = (await session.api.features()).has("bases");
@@ -286,7 +285,7 @@ export class Gate {
     const acked = await writer.append(record, true);
     this.#isSafeToRetry = key !== undefined || (this.#repeatable && hasBases);
     const pending: PendingCall = { retrySafe: this.#isSafeToRetry, reason: "running in this process", attempts: 1, evidence: [] };
-    const call = { id: record.record_id, fingerprint: this.#fingerprint, tool: this.tool, pending };
+    const call = { id: record.record_id, fingerprint: this.fingerprint, tool: this.tool, pending };
     replay.add(acked.journal_seq ?? 0, key, call);
     const flight = new InFlight(session.outbox, call, key, { recordId: call.id, position: acked.position! }, slot);
     return { flight, attempt: 1, acked };

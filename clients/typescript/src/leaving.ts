@@ -8,12 +8,14 @@
 // the first one ended. Calls that begin while all callers wait are calls of their own, even with the same arguments.
 
 import type { Caller } from "./caller.js";
+import type { CallKey } from "./replay.js";
 
 /** A call that has begun. */
 export interface Begun {
   readonly caller: Caller;
-  /** Absent for a call with a key, which is found by its key. */
-  readonly fingerprint: string | undefined;
+  readonly fingerprint: string;
+  /** Absent for a call without a key, which is found by its fingerprint. */
+  readonly key: CallKey | undefined;
   /** Its request, while its effect runs that must not run twice. */
   readonly running: string | undefined;
 }
@@ -34,7 +36,7 @@ export class Leaving {
 
   /** The ends of calls with a fingerprint that their callers have left. */
   same(fingerprint: string): Promise<unknown>[] {
-    return [...this.#begun].filter(([call]) => call.caller.hasLeft && call.fingerprint === fingerprint).map(([, ended]) => ended);
+    return [...this.#begun].filter(([call]) => call.caller.hasLeft && !call.key && call.fingerprint === fingerprint).map(([, ended]) => ended);
   }
 
   /** The request of an effect that runs although its caller has left. */

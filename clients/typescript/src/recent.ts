@@ -7,6 +7,8 @@
 
 export class Recent {
   inFlight = 0;
+  /** The number of steps in flight. */
+  steps = 0;
   #answered = new Set<string>();
   readonly #checkpoints = new Set<Set<string>>();
 
@@ -17,6 +19,16 @@ export class Recent {
       return await operation();
     } finally {
       if (--this.inFlight === 0) this.#answered = new Set();
+    }
+  }
+
+  /** Counts a step: it counts as a call in flight. */
+  async step<T>(operation: () => Promise<T>): Promise<T> {
+    this.steps++;
+    try {
+      return await this.call(operation);
+    } finally {
+      this.steps--;
     }
   }
 

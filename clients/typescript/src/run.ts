@@ -121,7 +121,7 @@ export class Run {
   /** Counts as a call in flight: for calls whose answers enter the messages together. A checkpoint inside the step does not cover
    * these calls. */
   step<R>(operation: () => Promise<R>): Promise<R> {
-    return this.#session.recent.call(operation);
+    return this.#session.recent.step(operation);
   }
 
   /** Records a message of the conversation; `kind` is `user`, `assistant`, … */

@@ -23,7 +23,8 @@ export interface Opening {
   /** Run new effects even while an older effect must be decided. */
   allowUnresolved?: boolean;
   /** A new call without a key throws `Diverged`, and nothing runs, as long as recorded calls after the checkpoint were not asked for.
-   * `allow` permits it: for a program that does not make its calls again. If calls overlap there is only a warning. */
+   * `allow` permits it: for a program that does not make its calls again. While other calls or several steps are in flight there is only
+   * a warning, except for unique calls. */
   onDivergence?: OnDivergence;
 }
 

@@ -196,6 +196,50 @@ test("a_new_call_before_the_recorded_calls_is_refused", async () => {
   await loose.tool("pay", { sum: 3 }, {}, effect);
 });
 
+test("a_new_call_in_a_step_or_after_calls_that_overlapped_is_refused_and_beside_another_call_warned_of", async () => {
+  const id = newRun();
+  const effect = counted();
+  const [pay, log] = [(run, sum) => run.tool("pay", { sum }, {}, effect), (run, key, then) => run.tool("log", {}, { key }, () => then)];
+  const first = await rl.open(id);
+  for (const sum of [1, 2]) await pay(first, sum);
+  const warnings = [];
+  const run = await connectTo(url, { warn: (text) => warnings.push(text) }).open(id);
+  await Promise.all([log(run, "a"), log(run, "b")]);
+  await assert.rejects(pay(run, 3), Diverged);
+  await assert.rejects(run.step(() => pay(run, 3)), Diverged);
+  assert.deepEqual([effect.calls.length, warnings.length], [2, 0]);
+  // Two loops, each in a step of its own, may begin their calls in any order.
+  await Promise.all([run.step(() => pay(run, 4)), run.step(() => pay(run, 1))]);
+  const held = defer();
+  const beside = log(run, "c", held.promise);
+  await pay(run, 3);
+  held.resolve();
+  await beside;
+  assert.deepEqual([effect.calls.length, warnings.length], [4, 1]);
+  // The effect of a call runs on whose caller left: it is no call of a loop.
+  const [begun, finish, stop] = [defer(), defer(), new AbortController()];
+  const left = run.tool("slow", {}, { key: "s", signal: stop.signal }, () => (begun.resolve(), finish.promise));
+  await begun.promise;
+  stop.abort();
+  await assert.rejects(left);
+  await assert.rejects(pay(run, 5), Diverged);
+  finish.resolve();
+});
+
+test("a_new_unique_call_is_refused_also_beside_other_calls_unless_these_ask_for_the_recorded_ones", async () => {
+  const id = newRun();
+  const effect = counted();
+  const unique = (run, ...ids) => Promise.all(ids.map((of) => run.tool("pay", { id: of }, { unique: true }, effect)));
+  await unique(await rl.open(id), "a", "b");
+  const run = await rl.open(id);
+  await assert.rejects(unique(run, "x"), Diverged);
+  const both = await Promise.allSettled(["y", "z"].map((of) => unique(run, of)));
+  assert.ok(both.every(({ reason }) => reason instanceof Diverged));
+  assert.equal(effect.calls.length, 2);
+  await unique(run, "new", "b", "a");
+  assert.equal(effect.calls.length, 3);
+});
+
 test("a_checkpoint_writes_new_messages_alone_and_covers_the_calls_before_it", async () => {
   const id = newRun();
   const effect = counted();

@@ -88,7 +88,7 @@ export class Replay {
   /** Requests without a key that the checkpoint covers and that were not taken yet. A process that does not resume there starts at
    * the run's beginning, and has not received their answers. */
   #covered = new Map<string, Order>();
-  readonly #uncovered: ReadonlySet<string>;
+  readonly #uncovered: Set<string>;
 
   constructor(recovery?: RecoveryAnswer) {
     this.covers = recovery?.checkpoint?.covers_journal_seq ?? 0;
@@ -223,6 +223,7 @@ export class Replay {
         this.#markUncertain(pending);
         continue;
       }
+      this.#uncovered.add(call.id);
       if (!this.#unanswered.has(call.id)) this.#unanswered.set(call.id, orderOf(pending));
       const key = keyOf(pending);
       const queue = this.#keyless.get(call.fingerprint) ?? [];
@@ -230,8 +231,14 @@ export class Replay {
     }
   }
 
+  /** Whether the process resumes at a checkpoint that covers a request. */
+  isCovered(callId: string): boolean {
+    return this.atCheckpoint && this.covers > 0 && !this.#uncovered.has(callId);
+  }
+
   /** Adds a new request. */
   add(journalSeq: number, key: CallKey | undefined, call: RecordedCall): void {
+    this.#uncovered.add(call.id);
     this.#unanswered.set(call.id, [journalSeq, APPENDED]);
     if (key) this.#keyed.set(key.id, call);
   }

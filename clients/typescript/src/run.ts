@@ -87,6 +87,16 @@ export class Run {
     return this.#session.base.checkpointId;
   }
 
+  /** Whether the process resumes at a checkpoint that covers a call. */
+  isCovered(callId: string): boolean {
+    return this.#session.replay.isCovered(callId);
+  }
+
+  /** Whether the connection removes content from records. */
+  get isRedacted(): boolean {
+    return this.#session.api.config.redaction !== undefined;
+  }
+
   /** Calls that may have happened: of earlier processes, and of this handle. `recovery.pending` is as of the claim. */
   get pending(): Partial<Pending>[] {
     return this.#session.replay.pending(this.#session.outbox.interrupted());

@@ -133,8 +133,16 @@ function bytes(value: Uint8Array): Json {
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(value);
   } catch {
-    return { base64: btoa(Array.from(value, (byte) => String.fromCharCode(byte)).join("")) };
+    return { base64: base64(value) };
   }
+}
+
+const CHUNK = 0x8000;
+
+export function base64(value: Uint8Array): string {
+  const parts: string[] = [];
+  for (let at = 0; at < value.length; at += CHUNK) parts.push(String.fromCharCode(...value.subarray(at, at + CHUNK)));
+  return btoa(parts.join(""));
 }
 
 /** Makes the error for the deepest part of a value without canonical form. */

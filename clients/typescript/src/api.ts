@@ -77,6 +77,12 @@ function read(response: Response, server: string): Json {
   throw new Internal(`${message}; check the server's URL`, { action: "fix_the_input" });
 }
 
+/** A server and its answer about its journal, which was compared with the other servers' answers. */
+interface Identified {
+  readonly server: string;
+  readonly journal: Journal;
+}
+
 export class Api {
   readonly servers: Servers;
   readonly #http: Http;
@@ -88,34 +94,33 @@ export class Api {
 
   /** The current server's features, requested once. */
   async features(): Promise<ReadonlySet<string>> {
-    const journal = this.servers.journal ?? (await this.#tried((left) => this.#identified(left), this.config.deadlineMs));
+    const journal = this.servers.journalOf(this.servers.current) ?? (await this.#tried(async ({ journal }) => journal, this.config.deadlineMs));
     return new Set(journal.features);
   }
 
-  /** The current server's answer about its journal, in one try. */
-  async #identified(ms: number): Promise<Journal> {
-    const known = this.servers.journal;
-    if (known) return known;
-    const request = this.servers.request("GET", "/v1/journal", ms);
+  /** A server with its answer about its journal, in one try. */
+  async #identified(server: string, ms: number): Promise<Identified> {
+    const known = this.servers.journalOf(server);
+    if (known) return { server, journal: known };
     try {
-      const journal = (await this.#answer(request)) as unknown as Journal;
-      this.servers.identify(request.server, journal);
-      return journal;
+      const journal = (await this.#answer(this.servers.request("GET", server, "/v1/journal", ms))) as unknown as Journal;
+      this.servers.identify(server, journal);
+      return { server, journal };
     } catch (error) {
       if (error instanceof RunlogError) error.happened = "nothing";
       throw error;
     }
   }
 
-  /** Tries until there is an answer, a final error, or the deadline. `once` gets the milliseconds of a try. */
-  async #tried<T>(once: (ms: number) => Promise<T>, ms: number): Promise<T> {
+  /** Tries until there is an answer, a final error, or the deadline. `once` gets the server whose journal was compared, and the
+   * milliseconds of a try. Other operations may have made another server the current one since. */
+  async #tried<T>(once: (at: Identified, ms: number) => Promise<T>, ms: number): Promise<T> {
     const tries = new Tries(this.servers, ms);
     for (;;) {
       const left = tries.begin();
       let pause: number;
       try {
-        await this.#identified(left);
-        return await once(left);
+        return await once(await this.#identified(tries.server, left), left);
       } catch (error) {
         if (!(error instanceof RunlogError)) throw error;
         pause = tries.failed(error);
@@ -149,7 +154,7 @@ export class Api {
   }
 
   /** Runs a query. Its errors say that nothing happened. */
-  async #query<T>(once: (ms: number) => Promise<T>, ms = this.config.deadlineMs): Promise<T> {
+  async #query<T>(once: (at: Identified, ms: number) => Promise<T>, ms = this.config.deadlineMs): Promise<T> {
     try {
       return await this.#tried(once, ms);
     } catch (error) {
@@ -165,7 +170,7 @@ export class Api {
 
   /** As `get`, with the text of the answer. */
   getText<T>(path: string): Promise<[T, string]> {
-    return this.#query((left) => this.#answerText(this.servers.request("GET", path, left))) as Promise<[T, string]>;
+    return this.#query(({ server }, left) => this.#answerText(this.servers.request("GET", server, path, left))) as Promise<[T, string]>;
   }
 
   /** As `get`, with `undefined` for `not_found`. */
@@ -177,22 +182,23 @@ export class Api {
    * server knows logs; the server then refuses the position of another log. An address may lead to several servers, and an older
    * one gets the query without the log. */
   #getAt<T>(position: Position, path: (log: string) => string, ms: number): Promise<T> {
-    return this.#query(async (left) => {
-      if (position.log && (await this.#identified(left)).features?.includes("logs")) {
+    return this.#query(async ({ server, journal }, left) => {
+      if (position.log && journal.features?.includes("logs")) {
         try {
-          return (await this.#answer(this.servers.request("GET", path(`@${position.log}`), left))) as T;
+          return (await this.#answer(this.servers.request("GET", server, path(`@${position.log}`), left))) as T;
         } catch (error) {
           if (!(error instanceof Usage)) throw error;
         }
       }
-      return (await this.#answer(this.servers.request("GET", path(""), left))) as T;
+      return (await this.#answer(this.servers.request("GET", server, path(""), left))) as T;
     }, ms);
   }
 
   /** Posts JSON that may arrive twice. Repeats the same bytes until the deadline. */
   post<T>(path: string, content: JsonObject): Promise<T> {
     const body = encode(content);
-    return this.#tried((left) => this.#answer(this.servers.request("POST", path, left, body)), this.config.deadlineMs) as Promise<T>;
+    const once = ({ server }: Identified, left: number) => this.#answer(this.servers.request("POST", server, path, left, body));
+    return this.#tried(once, this.config.deadlineMs) as Promise<T>;
   }
 
   /** Appends records, in order, and returns their outcomes.
@@ -204,11 +210,11 @@ export class Api {
     const body = encode(isOne ? records[0]! : records);
     const path = `${runPath(runId)}/records`;
     const sentAt = new SentAt();
-    return this.#tried(async (left) => {
+    return this.#tried(async ({ server, journal }, left) => {
       // The next try may ask another server, which may be older.
-      const hasReadBack = readBack && (await this.#identified(left)).features?.includes("read_back");
+      const hasReadBack = readBack && journal.features?.includes("read_back");
       const times = hasReadBack ? { sentAt, askedAt: new SentAt() } : { sentAt };
-      const request = this.servers.request("POST", hasReadBack ? `${path}?consistency=latest` : path, left, body);
+      const request = this.servers.request("POST", server, hasReadBack ? `${path}?consistency=latest` : path, left, body);
       const answer = (await this.#answer(request)) as unknown as Outcome | Outcome[];
       const outcomes = isOne ? [answer as Outcome] : (answer as Outcome[]);
       if (!Array.isArray(outcomes) || outcomes.length !== records.length || outcomes.some((outcome) => !outcome?.outcome)) {

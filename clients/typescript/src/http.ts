@@ -3,7 +3,9 @@
 import type { Config } from "./config.js";
 
 const ANSWER_BYTES_MAX = 256 * 2 ** 20;
-const NOT_SENT = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "UND_ERR_CONNECT_TIMEOUT"]);
+/** Codes of errors before a connection exists. A connection that exists may report a host out of reach after its request was sent. */
+const NOT_SENT = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "UND_ERR_CONNECT_TIMEOUT"]);
+const UNREACHABLE = new Set(["EHOSTUNREACH", "ENETUNREACH"]);
 const CAUSES_MAX = 8;
 
 export interface Request {
@@ -38,18 +40,17 @@ export class Http {
   /** Sends a request; once more with a new token if the token was refused. */
   async send(request: Request): Promise<Response> {
     if (!this.#hasToken) await this.#readToken();
+    const sent = this.#token;
     const answer = await this.#send(request);
-    // If the token cannot be read again, the server's refusal counts.
-    const hasChanged = answer.status === 401 && (await this.#readToken().catch(() => false));
-    return hasChanged ? this.#send(request) : answer;
+    if (answer.status !== 401) return answer;
+    // If the token cannot be read again, the server's refusal counts. Another request may have read it meanwhile.
+    if (this.#token === sent) await this.#readToken().catch(() => undefined);
+    return this.#token === sent ? answer : this.#send(request);
   }
 
-  /** Reads the token. Returns whether it changed. */
-  async #readToken(): Promise<boolean> {
-    const before = this.#token;
+  async #readToken(): Promise<void> {
     this.#token = await this.config.readToken();
     this.#hasToken = true;
-    return this.#token !== before;
   }
 
   async #send({ method, server, path, body, timeoutMs }: Request): Promise<Response> {
@@ -91,12 +92,13 @@ async function bodyOf(answer: globalThis.Response): Promise<string> {
 }
 
 function noResponse(error: unknown): NoResponse {
-  const causes: { code?: unknown; message?: unknown }[] = [];
+  const causes: { code?: unknown; syscall?: unknown; message?: unknown }[] = [];
   for (let cause: unknown = error; cause instanceof Error && causes.length < CAUSES_MAX; cause = cause.cause) causes.push(cause as never);
   const codes = causes.map((cause) => cause.code).filter((code) => typeof code === "string");
   const why = [...new Set([...causes.map((cause) => String(cause.message)), ...codes])].filter(Boolean).join(": ") || String(error);
   const remedy = codes.map(remedyOf).find(Boolean);
-  return new NoResponse(why, remedy === undefined && !codes.some((code) => NOT_SENT.has(code)), remedy);
+  const wasNotSent = causes.some(({ code, syscall }) => NOT_SENT.has(code as string) || (UNREACHABLE.has(code as string) && syscall === "connect"));
+  return new NoResponse(why, remedy === undefined && !wasNotSent, remedy);
 }
 
 /** Explains a permanent failure. `undefined` for a failure that a later try may not meet. */

@@ -33,9 +33,9 @@ export class Servers {
     return this.config.servers[this.#current]!;
   }
 
-  /** The current server's answer about its journal, if it was read. */
-  get journal(): Journal | undefined {
-    return this.#journals.get(this.current);
+  /** A server's answer about its journal, if it was read. */
+  journalOf(server: string): Journal | undefined {
+    return this.#journals.get(server);
   }
 
   /** Keeps a server's answer about its journal. Throws `Internal` if another server has another journal. */
@@ -54,11 +54,11 @@ export class Servers {
     if (server === this.current) this.#current = (this.#current + 1) % this.config.servers.length;
   }
 
-  /** A request to the current server, with `deadline_ms`. */
-  request(method: "GET" | "POST", path: string, ms: number, body?: string): Request {
+  /** A request with `deadline_ms`. */
+  request(method: "GET" | "POST", server: string, path: string, ms: number, body?: string): Request {
     const withDeadline = `${path}${path.includes("?") ? "&" : "?"}deadline_ms=${Math.floor(ms)}`;
     const timeoutMs = Math.ceil(this.answered ? ms + SLACK_MS : ms);
-    return { method, server: this.current, path: withDeadline, body, timeoutMs };
+    return { method, server, path: withDeadline, body, timeoutMs };
   }
 
   /** Makes the error for a request without an answer. */
@@ -76,7 +76,8 @@ export class Servers {
 export class Tries {
   readonly #begun = performance.now();
   readonly #ends: number;
-  #server: string;
+  /** The server of the current try. */
+  server: string;
   #count = 0;
   #pause = PAUSE_MIN;
   #maybeSent = false;
@@ -84,13 +85,13 @@ export class Tries {
 
   constructor(readonly servers: Servers, ms: number) {
     this.#ends = this.#begun + ms;
-    this.#server = servers.current;
+    this.server = servers.current;
   }
 
   /** Begins a try. Returns its time limit: a part of the remaining time, if there are other servers to try. */
   begin(): number {
     const { servers } = this;
-    this.#server = servers.current;
+    this.server = servers.current;
     const left = this.#ends - performance.now();
     const limit = servers.answered ? left : Math.min(left, servers.config.connectDeadlineMs);
     return Math.max(100, limit / servers.config.servers.length);
@@ -103,7 +104,7 @@ export class Tries {
     this.#count++;
     const others = servers.config.servers.length - 1;
     const isTransient = error instanceof Unavailable || error instanceof Overloaded || error instanceof Stale;
-    if (isTransient) servers.leave(this.#server);
+    if (isTransient) servers.leave(this.server);
     const isRound = this.#count > others;
     // A mirror does not end the tries while another server, which may be the home's, does not answer.
     this.#mirrors = isMirror(error.problem) ? this.#mirrors + 1 : 0;

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { startProxy } from "../../../tests/protocol-client/proxy.mjs";
 import { RunlogError, Unauthenticated, Unavailable, Usage } from "../dist/index.js";
-import { connectTo, newRun, serve } from "./server.mjs";
+import { connectTo, defer, newRun, serve } from "./server.mjs";
 
 const { url } = await serve("--write-schema", "3");
 const REQUESTS = 14;
@@ -105,4 +105,58 @@ test("a_refused_token_is_read_again_and_the_servers_refusal_counts", async () =>
   token = "new";
   assert.equal(await (await rl.open(newRun())).tool("find", {}, {}, () => 1), 1);
   assert.deepEqual(sent.slice(0, 3), ["Bearer old", "Bearer old", "Bearer new"]);
+});
+
+test("a_request_goes_only_to_the_server_whose_journal_was_compared", async () => {
+  const asked = [];
+  const late = defer();
+  let isFirst = true;
+  // The first answer of one server is late; meanwhile another operation leaves that server. The other server has another journal.
+  const rl = connectTo(["http://127.0.0.1:1", "http://127.0.0.1:2"], { deadlineMs: 500, connectDeadlineMs: 500, fetch: async (path, { signal }) => {
+    const { port, pathname } = new URL(path);
+    if (pathname !== "/v1/journal") {
+      asked.push(port);
+      return Response.json({ kind: "not_found", title: "no such run", status: 404 }, { status: 404 });
+    }
+    if (port === "2") return new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+    if (!isFirst) {
+      setTimeout(late.resolve, 0);
+      throw new TypeError("fetch failed");
+    }
+    isFirst = false;
+    await late.promise;
+    return Response.json({ journal_id: "one", features: [] });
+  } });
+  await Promise.allSettled([rl.recover("run"), rl.recover("run")]);
+  assert.ok(asked.length > 0 && !asked.includes("2"), asked.join());
+});
+
+test("only_an_error_before_the_connection_says_that_a_request_was_not_sent", async () => {
+  const failing = (code, syscall) => connectTo("http://127.0.0.1:1", { deadlineMs: 100, connectDeadlineMs: 100, fetch: async (path) => {
+    if (path.includes("/v1/journal")) return Response.json({ journal_id: "one", features: [] });
+    if (!path.includes("/records")) return Response.json({ kind: "not_found", title: "no such run", status: 404 }, { status: 404 });
+    throw new TypeError("fetch failed", { cause: Object.assign(new Error(code), { code, syscall }) });
+  } });
+  for (const [code, syscall, happened] of [
+    ["ECONNREFUSED", "connect", "nothing"], ["EHOSTUNREACH", "connect", "nothing"], ["ENETUNREACH", "connect", "nothing"],
+    ["EHOSTUNREACH", "read", "unknown"], ["ENETUNREACH", "write", "unknown"], ["ECONNRESET", "read", "unknown"],
+  ]) {
+    await assert.rejects(failing(code, syscall).open("run"), (error) => error instanceof Unavailable && error.happened === happened, `${code} ${syscall}`);
+  }
+});
+
+test("a_new_token_serves_every_request_that_was_sent_with_the_old_one", async () => {
+  let token = "old";
+  const both = defer();
+  let refused = 0;
+  const rl = connectTo(url, { token: () => token, fetch: async (path, init) => {
+    if (token === "old" || init.headers.authorization === "Bearer new") return fetch(path, init);
+    if (++refused === 2) both.resolve();
+    await both.promise;
+    return Response.json({ kind: "unauthenticated", title: "the token is unknown", status: 401 }, { status: 401 });
+  } });
+  assert.equal(await rl.recover(newRun()), undefined);
+  token = "new";
+  assert.deepEqual(await Promise.all([rl.recover(newRun()), rl.recover(newRun())]), [undefined, undefined]);
+  assert.equal(refused, 2);
 });

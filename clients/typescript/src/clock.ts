@@ -9,6 +9,9 @@ export class SentAt {
   }
 }
 
+/** The maximum milliseconds of a timer, with space for additions. The platform makes a longer one end at once. */
+export const TIMER_MAX = 2_000_000_000;
+
 export const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** Waits for a promise. Returns false if it is not settled after some milliseconds. */

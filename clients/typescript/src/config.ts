@@ -1,5 +1,6 @@
 // How a server is reached, and the limits on time and memory.
 
+import { TIMER_MAX } from "./clock.js";
 import { Usage } from "./errors.js";
 import type { Redaction } from "./redact.js";
 
@@ -64,13 +65,13 @@ export class Config {
     this.agent = settings.agent ?? "agent";
     const host = platform.env?.["HOSTNAME"];
     this.claimedBy = settings.claimedBy ?? `${host ? `${host}, ` : ""}process ${platform.pid ?? "of unknown id"}`;
-    this.deadlineMs = positive("deadlineMs", settings.deadlineMs ?? 30_000);
-    this.connectDeadlineMs = positive("connectDeadlineMs", settings.connectDeadlineMs ?? 3_000);
-    this.readBackMs = positive("readBackMs", settings.readBackMs ?? 10_000);
+    this.deadlineMs = millis("deadlineMs", settings.deadlineMs ?? 30_000);
+    this.connectDeadlineMs = millis("connectDeadlineMs", settings.connectDeadlineMs ?? 3_000);
+    this.readBackMs = millis("readBackMs", settings.readBackMs ?? 10_000);
     this.callsMax = positive("callsMax", settings.callsMax ?? 256);
     this.redaction = settings.redaction;
     this.fetch = settings.fetch ?? ((...request) => globalThis.fetch(...request));
-    this.warn = settings.warn ?? ((text) => console.warn(`runlog: ${text}`));
+    this.warn = total(settings.warn ?? ((text) => console.warn(`runlog: ${text}`)));
     this.#token = settings.token ?? platform.env?.["RUNLOG_TOKEN"];
     this.#traceparent = settings.traceparent ?? (() => undefined);
     const inClear = this.servers.find((each) => each.startsWith("http:") && !isLoopback(new URL(each).hostname));
@@ -97,6 +98,20 @@ function positive(name: string, value: number): number {
   if (!(value > 0)) throw new Usage(`${name} is a number above 0, not ${value}`);
   return value;
 }
+
+function millis(name: string, value: number): number {
+  if (value > TIMER_MAX) throw new Usage(`${name} is at most ${TIMER_MAX} milliseconds, not ${value}`);
+  return positive(name, value);
+}
+
+/** A function for warnings that does not stop an operation. */
+const total = (warn: (text: string) => void) => (text: string): void => {
+  try {
+    warn(text);
+  } catch {
+    // The operation goes on without the warning.
+  }
+};
 
 /** Checks the URL of a server. */
 function serverUrl(url: string): string {

@@ -11,7 +11,7 @@ import { cutText, marker, readMarker, storable } from "./marker.js";
 import type { Payload } from "./records.js";
 import { REDACTED } from "./redact.js";
 import { utf8 } from "./sha256.js";
-import { NoJson, toJson, typeName } from "./values.js";
+import { errorName, errorText, NoJson, toJson, typeName } from "./values.js";
 
 /** Bytes of a result's JSON, or of a failure's message. No server stores more. */
 const RESULT_BYTES_MAX = 64 * 2 ** 20;
@@ -57,25 +57,41 @@ export function checkEnds(ends: Ends, tool: string, config: Config): void {
 const classesOf = (kinds: Kinds | undefined): readonly ErrorClass[] | undefined =>
   kinds === undefined ? [] : Array.isArray(kinds) ? (kinds as readonly ErrorClass[]) : isClass(kinds) ? [kinds] : undefined;
 
-/** The failure to record. `undefined` if the effect may have happened, and so if a function throws. */
-export function failureOf(ends: Ends, error: unknown): Failed | undefined {
+/** The failure to record. `undefined` if the effect may have happened, and so if a function throws or returns a promise. */
+export function failureOf(ends: Ends, error: unknown, tool: string, config: Config): Failed | undefined {
   try {
     if (error instanceof Unknown || isOf(ends.unknownOn, error)) return undefined;
     if (error instanceof Failed) return error;
     if (!isOf(ends.failedOn, error)) return undefined;
-  } catch {
+  } catch (thrown) {
+    config.warn(`failedOn and unknownOn of ${tool} do not say how its effect ended, so it may have happened: ${errorText(thrown)}`);
     return undefined;
   }
-  return new Failed(error instanceof Error ? error.name : typeName(error), error instanceof Error ? error.message : String(error), { cause: error });
+  return new Failed(errorName(error), errorText(error), { cause: error });
 }
 
 function isOf(kinds: Kinds | undefined, error: unknown): boolean {
   const classes = classesOf(kinds);
-  return classes ? classes.some((each) => error instanceof each) : (kinds as (error: unknown) => boolean)(error);
+  if (classes) return classes.some((each) => error instanceof each);
+  const found: unknown = (kinds as (error: unknown) => unknown)(error);
+  if (typeof (found as { then?: unknown } | null | undefined)?.then !== "function") return Boolean(found);
+  void Promise.resolve(found).catch(() => undefined);
+  throw new Usage("a function that recognises errors returns true or false, not a promise");
 }
 
 /** The payload that ends a call, and its bytes. Succeeds for any result or error of its effect. */
 export function endOf(config: Config, tool: string, request: string, result: unknown, failure: Failed | undefined): [Payload, number] {
+  try {
+    return endWith(config, tool, request, result, failure);
+  } catch (error) {
+    // Neither a text of the result nor of the failure is safe to convert.
+    const why = `it cannot be converted: ${errorName(error)}`;
+    if (failure) return [{ type: "tool_call_failed", request_record_id: request, error_kind: "Failed", error_message: why }, why.length];
+    return [{ type: "tool_call_completed", request_record_id: request, result: marker(request, "no_json", why, typeName(result)) }, 0];
+  }
+}
+
+function endWith(config: Config, tool: string, request: string, result: unknown, failure: Failed | undefined): [Payload, number] {
   const { redaction } = config;
   const redacted = (text: string) => {
     try {
@@ -112,7 +128,7 @@ function recordable(config: Config, tool: string, request: string, result: unkno
     bytes = utf8(encode(value)).length;
   } catch (error) {
     // Its message may contain a part of the result.
-    const message = redaction ? `a part of the result has no JSON, at $${error instanceof NoJson ? error.place : ""}` : String((error as Error).message);
+    const message = redaction ? `a part of the result has no JSON, at $${error instanceof NoJson ? error.place : ""}` : errorText(error);
     return without("no_json", redacted(message), null);
   }
   if (bytes > RESULT_BYTES_MAX) return without("too_large", `the result has ${bytes} bytes, more than ${RESULT_BYTES_MAX}`, bytes);

@@ -12,7 +12,7 @@ import type { ReadBack } from "./answers.js";
 import type { TimedOutcome } from "./api.js";
 import type { Answer, Call, Calling } from "./call.js";
 import type { Caller } from "./caller.js";
-import { SentAt, sleep, within } from "./clock.js";
+import { SentAt, sleep, TIMER_MAX, within } from "./clock.js";
 import { checkEnds, endOf, failureOf } from "./ends.js";
 import {
   Conflict, Failed, Fenced, Invalid, isDoubt, ReconcileRequired, RunlogError, Stale, TooLarge, Unavailable, Usage, type Happened,
@@ -24,7 +24,7 @@ import { newId, type Record } from "./records.js";
 import { ran, Refusals } from "./refusals.js";
 import { callKey, KeyConflict, type CallKey, type PendingCall, type RecordedCall } from "./replay.js";
 import type { Session } from "./session.js";
-import { argumentsJson, typeName } from "./values.js";
+import { argumentsJson, errorName, errorText, typeName } from "./values.js";
 import { tookEffect } from "./writer.js";
 
 /** The maximum milliseconds from a read-back to the start of the effect. After that the gate reads back once more: another process
@@ -90,6 +90,7 @@ export class Gate {
     const { retry } = this.options;
     if (!retry) return;
     if (!Number.isInteger(retry.attempts) || retry.attempts < 1) throw new Usage(`retry of ${this.tool} has 1 or more attempts, not ${retry.attempts}`);
+    if (retry.pauseMs !== undefined && typeof retry.pauseMs !== "function") throw new Usage(`pauseMs of ${this.tool} is a function`);
     if (this.key || this.#repeatable) return;
     throw new Usage(
       `retry of ${this.tool} may repeat its effect: give it a key that the receiver recognises, or \`repeatable\` if running it again does ` +
@@ -132,6 +133,7 @@ export class Gate {
   }
 
   async #perform(admitted: Admitted, effect: (call: Call) => unknown): Promise<Answer<unknown>> {
+    const { session } = this;
     const { flight } = admitted;
     for (;;) {
       // A caller that has left leaves a call that was never started.
@@ -149,12 +151,12 @@ export class Gate {
       try {
         result = await effect(call);
       } catch (error) {
-        failure = failureOf(this.options, error);
+        failure = failureOf(this.options, error, this.tool, session.api.config);
         if (!failure) {
           const pause = this.#pause(error);
           if (pause === undefined) throw this.#unknown(flight, error);
           await sleep(pause);
-          await this.#admitAgain(admitted, `retried after ${error instanceof Error ? error.name : typeName(error)}`);
+          await this.#admitAgain(admitted, `retried after ${errorName(error)}`);
           continue;
         }
       }
@@ -166,11 +168,16 @@ export class Gate {
   #pause(error: unknown): number | undefined {
     const { retry } = this.options;
     if (!retry || !this.#isSafeToRetry || this.#attemptsHere >= retry.attempts || this.caller.left) return undefined;
+    if (!retry.pauseMs) return Math.min(1000 * 2 ** (this.#attemptsHere - 1), 30_000);
+    let pause: unknown;
     try {
-      return retry.pauseMs ? retry.pauseMs(this.#attemptsHere, error) : Math.min(1000 * 2 ** (this.#attemptsHere - 1), 30_000);
-    } catch {
-      return undefined;
+      pause = retry.pauseMs(this.#attemptsHere, error);
+      if (pause === undefined || (typeof pause === "number" && pause >= 0 && pause <= TIMER_MAX)) return pause;
+    } catch (thrown) {
+      pause = thrown;
     }
+    this.session.api.config.warn(`pauseMs of ${this.tool} gave no milliseconds from 0 to ${TIMER_MAX}, so its effect does not run again: ${errorText(pause)}`);
+    return undefined;
   }
 
   /** Waits for the ends of the same calls that their callers have left. */
@@ -476,7 +483,7 @@ export class Gate {
 
   /** Makes the error of an effect with an unknown outcome: no result is recorded, and the call stays pending. */
   #unknown(flight: InFlight, error: unknown): RunlogError {
-    let why = error instanceof Error ? `${error.name}: ${error.message}`.replace(/: $/, "") : String(error);
+    let why = `${errorName(error)}: ${errorText(error)}`.replace(/: $/, "");
     let found: RunlogError;
     if (this.#isSafeToRetry) {
       const safe = this.key ? "its key makes it safe to retry" : "it is repeatable, so retry it";

@@ -3,7 +3,9 @@
 // Fingerprints and argument hashes cover the original arguments, so a call is recognised although its arguments are redacted.
 // Content that is read from the journal is redacted.
 
+import { Usage } from "./errors.js";
 import { isObject, setMember, type Json } from "./json.js";
+import { typeName } from "./values.js";
 
 export const REDACTED = "[redacted]";
 
@@ -47,7 +49,9 @@ export class Redaction {
 
   /** Redacts a text. */
   text(text: string): string {
-    return this.#patterns.reduce((changed, pattern) => pattern(changed), text);
+    const changed: unknown = this.#patterns.reduce((before, pattern) => pattern(before), text);
+    if (typeof changed !== "string") throw new Usage(`a function of a Redaction returned ${typeName(changed)}, not a text`);
+    return changed;
   }
 
   #change(value: Json, pointers: readonly Pointer[]): Json {

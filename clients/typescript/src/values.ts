@@ -24,11 +24,35 @@ export class NoJson extends Invalid {
   }
 }
 
-/** The name of a value's type. */
+/** The name of a value's type. Never throws: a class may have a static member `name` of any type, and a getter may throw. */
 export function typeName(value: unknown): string {
   if (typeof value !== "object" || value === null) return value === null ? "null" : typeof value;
-  const maker: unknown = (value as { constructor?: unknown }).constructor;
-  return typeof maker === "function" && maker.name ? maker.name : "object";
+  try {
+    const maker: unknown = (value as { constructor?: unknown }).constructor;
+    const name: unknown = typeof maker === "function" ? maker.name : undefined;
+    return typeof name === "string" && name ? name : "object";
+  } catch {
+    return "object";
+  }
+}
+
+/** The name of anything that was thrown. Never throws. */
+export function errorName(error: unknown): string {
+  try {
+    if (error instanceof Error && typeof error.name === "string" && error.name) return error.name;
+  } catch {
+    // A getter threw.
+  }
+  return typeName(error);
+}
+
+/** The text of anything that was thrown. Never throws. */
+export function errorText(error: unknown): string {
+  try {
+    return String(error instanceof Error ? error.message : error);
+  } catch {
+    return typeName(error);
+  }
 }
 
 /** Converts a value to JSON. Throws `Invalid` with the path of a part without JSON. `result` makes NaN and the infinities text, and
@@ -62,7 +86,7 @@ function convert(value: unknown, result: boolean, depth: number): Json {
   } catch (error) {
     if (error instanceof Invalid) throw error;
     // A getter or a `toJSON` of the value's type threw it.
-    throw new NoJson(`a value of type ${typeName(value)} has no JSON: ${String(error).split("\n")[0]}`);
+    throw new NoJson(`a value of type ${typeName(value)} has no JSON: ${errorName(error)}: ${errorText(error).split("\n")[0]}`);
   }
 }
 

@@ -140,6 +140,48 @@ test("a_result_that_cannot_be_recorded_is_returned_and_ends_its_call", async () 
   assert.deepEqual(await collect(rl.undecided(id)), []);
 });
 
+test("a_result_or_an_error_of_any_class_ends_its_call_and_the_handle_goes_on", async () => {
+  const throwing = () => { throw new Error("a getter"); };
+  const revoked = Proxy.revocable({}, {});
+  revoked.revoke();
+  const odd = [
+    new (class { static name() {} })(), new (class { static name = Symbol("x"); })(), Object.defineProperty({}, "constructor", { get: throwing }),
+    Object.defineProperty(new (class {})(), "constructor", { get: throwing }), { deep: revoked.proxy }, { toJSON: () => { throw Object.create(null); } },
+  ];
+  const warned = connectTo(url, { warn: throwing, redaction: new Redaction("odd").texts((text) => (text === "odd" ? 7 : text)) });
+  const run = await warned.open(newRun());
+  const later = [];
+  for (const [n, result] of [...odd, "odd"].entries()) {
+    assert.equal(await run.tool("make", { n }, {}, () => result), result);
+    later.push(n);
+  }
+  const failed = Object.assign(new Failed("k", "t"), { text: Object.create(null) });
+  await assert.rejects(run.tool("fail", {}, {}, () => { throw failed; }), Failed);
+  for (const error of [Object.create(null), Object.defineProperty(new Error("x"), "message", { get: throwing }), revoked.proxy]) {
+    await assert.rejects(run.tool("lose", {}, { key: `${later.push(0)}` }, () => { throw error; }), (found) => found instanceof RunlogError && found.happened === "unrecorded");
+  }
+  const next = await rl.open(run.id);
+  // The third result is a plain object for JSON.
+  assert.deepEqual(await next.tool("make", { n: 2 }, {}, () => assert.fail("ran again")), {});
+  for (const n of [0, 1, 3, 4, 5, 6]) await assert.rejects(next.tool("make", { n }, {}, () => assert.fail("ran again")), ResultNotRecorded, `${n}`);
+});
+
+test("limits_of_time_that_no_timer_keeps_and_answers_that_are_promises_are_refused", async () => {
+  assert.throws(() => connectTo(url, { deadlineMs: 2 ** 31 }), Usage);
+  assert.throws(() => connectTo(url, { readBackMs: Infinity }), Usage);
+  const run = await rl.open(newRun());
+  for (const [n, pause] of [Infinity, NaN, -1, Promise.resolve(1), "1"].entries()) {
+    const flaky = counted(() => { throw new Error("timeout"); });
+    await assert.rejects(run.tool("pay", { n }, { key: `k${n}`, retry: { attempts: 3, pauseMs: () => pause } }, flaky), RunlogError);
+    assert.equal(flaky.calls.length, 1);
+  }
+  const lost = () => { throw new TypeError("fetch failed"); };
+  for (const answer of [true, false]) {
+    const key = `async-${answer}`;
+    await assert.rejects(run.tool("pay", {}, { key, failedOn: async () => answer }, lost), (error) => error.happened === "unrecorded");
+  }
+});
+
 test("a_caller_that_stops_waiting_before_the_effect_leaves_a_call_that_never_started", async () => {
   const id = newRun();
   const stop = new AbortController();

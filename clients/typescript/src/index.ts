@@ -1,7 +1,7 @@
 // The TypeScript client of Runlog: it claims a run, records what an agent does, and runs no effect twice unnoticed.
 //
 // Read: runlog (connections) → run (handles) → gate (one call) → session, settling (one operation after the other) → writer →
-// api (requests) → servers, http.
+// api (requests) → servers, http. Beside the gate: leaving (callers that left), divergence (calls that are not made again).
 
 export type { Completed, Evidence, LookupAnswer, Pending } from "./answers.js";
 export type { Settings } from "./config.js";

@@ -78,9 +78,7 @@ function Resume({ id, place, isHead }) {
   if (answer) last.current = answer;
   const shown = last.current;
   const title = isHead ? 'A process that takes over now' : 'A process that takes over here';
-  if (!may) return html`<section class="resume"><h2>${title}</h2><${Masked} why="Not shown" /></section>`;
-  if (problem && !answer) return html`<section class="resume"><h2>${title}</h2><${Trouble} problem=${problem} /></section>`;
-  if (!shown) return html`<section class="resume"><h2>${title}</h2><${Loading} lines=${3} /></section>`;
+  if (!may || !shown || (problem && !answer)) return html`<section class="resume"><h2>${title}</h2>${!may ? html`<${Masked} why="Not shown" />` : problem ? html`<${Trouble} problem=${problem} />` : html`<${Loading} lines=${3} />`}</section>`;
   const { recovery } = shown;
   const { checkpoint, completed, pending, next_cursor: more, records_after: after } = recovery;
   const calls = completed.length ? (more ? 'more than ' : '') + words.plural(completed.length, 'call') + ' answered from the journal' : 'No call to answer from the journal';
@@ -112,7 +110,7 @@ function Detail({ id, row, raw, onRaw }) {
   const lines = (answer || []).filter(Boolean);
   const [first] = lines;
   const last = lines[lines.length - 1];
-  const title = { call: row.name, turn: row.name + ' turn', claim: row.name, refused: 'A refused record' }[/** @type {string} */ (row.kind)] || row.name;
+  const title = { turn: row.name + ' turn', refused: 'A refused record' }[/** @type {string} */ (row.kind)] || row.name;
   return html`<section class="detail" aria-label="Chosen record">
     <header><h2><bdi>${words.shorten(title, 40)}</bdi></h2>${isRefused ? null : html`<div class="detail-tools"><${Segments} label="Form" value=${view} options=${[['read', 'Read'], ['json', 'JSON']]} onChange=${(as) => change({ as: as === 'read' ? '' : as }, true)} />
       <button type="button" class="chip" aria-pressed=${raw} disabled=${!may} title=${may ? 'Show content that is masked by its privacy class. The audit log records this' : 'This needs the scope read_content'} onClick=${() => onRaw(!raw)}>Unmasked</button></div>`}</header>
@@ -166,7 +164,7 @@ export function Run({ id }) {
   const scale = query.scale === 'time' ? 'time' : 'order';
   const last = entries.length - 1;
   const asked = query.at ? Number(query.at.split(':')[1]) : NaN;
-  const found = Number.isNaN(asked) ? last : entries.findLastIndex((each) => each.offset <= asked);
+  const found = isNaN(asked) ? last : entries.findLastIndex((each) => each.offset <= asked);
   const at = Math.max(0, found);
   const isHead = Number.isNaN(asked) || (at === last && reachesEnd);
   useEffect(() => { if (isDone && entries.length && isBeyond(entries, asked, hasEarlier, reachesEnd)) setUpTo(query.at || ''); }, [isDone, query.at]);
@@ -213,7 +211,7 @@ export function Run({ id }) {
         ${isHead ? html`<span class="at-head">the newest record</span>` : html`<button type="button" class="text" onClick=${() => change({ at: '', sel: '' }, true)}>Go to the newest</button>`}
         <button type="button" class="text share" onClick=${share}><${Icon} name="link" />${copied ? 'Link copied' : 'Link to this position'}</button></p></div>
     <div class="run-body"><div class="run-rows"><div class="run-bar"><${Segments} label="Records" value=${query.kind || ''} options=${KINDS} onChange=${(kind) => change({ kind, sel: '' })} />
-        <${Segments} label="Scale" value=${scale === 'time' ? 'time' : ''} options=${[['', 'Order'], ['time', 'Time']]} onChange=${(name) => change({ scale: name })} /></div>
+        <${Segments} label="Scale" value=${query.scale || ''} options=${[['', 'Order'], ['time', 'Time']]} onChange=${(name) => change({ scale: name })} /></div>
         ${rows.length ? html`<${Waterfall} rows=${rows} entries=${entries} upTo=${at} scale=${scale} chosen=${row?.key || ''} onChoose=${select} />` : html`<${Empty} title="No such record">This run has none of this kind.<//>`}</div>
       <aside class="run-side"><${Resume} id=${id} place=${words.place(chosen)} isHead=${isHead && !head.doubt} />${row ? html`<${Detail} id=${id} row=${row} raw=${raw} onRaw=${setRaw} />` : null}</aside></div>
   </section>`;

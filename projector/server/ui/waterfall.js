@@ -4,8 +4,8 @@ import { kindOf, timeScale } from './fold.js';
 import { html, Rows } from './parts.js';
 import * as words from './words.js';
 
-/** Heights of the slider's ticks by kind, as a part of the track. @type {Record<string, number>} */
-const TICKS = { claim: 0.86, checkpoint: 0.66, decision: 0.86, failed: 0.5, done: 0.4, call: 0.4, turn: 0.26, state: 0.26, other: 0.26 };
+/** Heights of the slider's ticks by kind, as a part of the track; others have 0.26. @type {Record<string, number>} */
+const TICKS = { claim: 0.86, checkpoint: 0.66, decision: 0.86, failed: 0.5, done: 0.4, call: 0.4 };
 
 /** A slider over the records, with a band for each claim. `at` is the index of the chosen record. */
 export function Slider({ entries, bands, at, onChange, refused }) {
@@ -48,7 +48,7 @@ export function Slider({ entries, bands, at, onChange, refused }) {
     for (const { each, kind, tall, x } of drawn.values()) {
       context.globalAlpha = each.index > at ? 0.3 : 1;
       context.fillStyle = colour(kind);
-      context.fillRect(x, height - 3 - tall + 3, tick, tall - 3);
+      context.fillRect(x, height - tall, tick, tall - 3);
     }
     context.globalAlpha = 1;
     context.fillStyle = colour('failed');
@@ -97,7 +97,7 @@ function Mark({ row, from, to, isPending, isLater, length }) {
     const size = Math.max(0, to - from) * 100;
     const label = isLater ? '' : isPending ? 'no result' : (row.note ? row.note + ', ' : row.status === 'failed' ? 'failed, ' : '') + length;
     return html`<i class=${'bar ' + (isPending ? 'pending' : row.status) + (row.note ? ' by-decision' : '')} style=${{ left, width: size + '%' }}></i>
-      ${to > 0.8 ? html`<span class="length left" style=${{ right: (1 - from) * 100 + '%' }}>${label}</span>` : html`<span class="length" style=${{ left: to * 100 + '%' }}>${label}</span>`}`;
+      ${to > 0.8 ? html`<span class="length" style=${{ right: (1 - from) * 100 + '%' }}>${label}</span>` : html`<span class="length" style=${{ left: to * 100 + '%' }}>${label}</span>`}`;
   }
   return html`<i class=${'mark ' + row.kind} style=${{ left }}></i>`;
 }

@@ -7,10 +7,11 @@ import { BYTES_MAX, files } from './files.mjs';
 const ui = new URL('../../projector/server/ui/', import.meta.url);
 const { parse, write, brief, visible, isExact, Exact } = await import(new URL('exact.js', ui));
 const { parser } = await import(new URL('sse.js', ui));
-const { before, entry, fold, isBeyond, leave, withRefused, timeScale, claims, changes, hiding, marker, keyOf, proofOf, happened, ended, find, refit, body, isTyped, dump } = await import(new URL('fold.js', ui));
+const { before, entry, fold, isBeyond, isNewest, leave, withRefused, timeScale, claims, changes, hiding, marker, keyOf, proofOf, happened, ended, find, refit, body, isTyped, dump } = await import(new URL('fold.js', ui));
 const { advised, stateOf } = await import(new URL('partitions.js', ui));
 const words = await import(new URL('words.js', ui));
 const route = await import(new URL('route.js', ui));
+const { readRecords } = await import(new URL('run.js', ui));
 const { search } = await import(new URL('api.js', ui));
 
 test('numbers keep the digits that the server sent', () => {
@@ -102,6 +103,45 @@ test('a position outside of the loaded records is read', () => {
   assert.deepEqual(beyond(false, true), [false, false, false, false]);
   assert.deepEqual(beyond(true, true), [true, false, false, false]);
   assert.deepEqual(beyond(true, false), [true, false, true, true]);
+});
+
+test('the newest record is the newest of the run, not of the loaded records', () => {
+  assert.equal(isNewest(NaN, true, true, true), true);
+  assert.equal(isNewest(NaN, true, false, true), false, 'more records arrived than were read');
+  assert.equal(isNewest(NaN, true, false, false), true, 'the rest is being read');
+  assert.deepEqual([[7, true, true], [7, true, false], [7, false, true]].map(([asked, isLast, reachesEnd]) => isNewest(asked, isLast, reachesEnd, true)), [true, false, false]);
+});
+
+test('a run that is followed is read to its end', async (context) => {
+  let length = 0;
+  const requests = [];
+  context.mock.method(globalThis, 'fetch', async (address) => {
+    const { pathname, searchParams: query } = new URL(address, 'http://localhost');
+    requests.push(pathname);
+    if (!pathname.endsWith('/records')) return Response.json({ records: length, position: { partition: 0, offset: length } });
+    const isBackwards = query.get('order') === 'desc';
+    const count = Math.min(Number(query.get('limit')), 1000);
+    const from = Number(query.get('cursor') ?? (isBackwards ? length + 1 : 0));
+    const to = isBackwards ? Math.max(0, from - 1 - count) : Math.min(length, from + count);
+    const offsets = isBackwards ? Array.from({ length: from - 1 - to }, (_, nth) => from - 1 - nth) : Array.from({ length: to - from }, (_, nth) => from + 1 + nth);
+    return Response.json({ records: offsets.map((offset) => line(offset, 'conversation_turn', {})), next_cursor: (isBackwards ? to > 0 : to < length) ? String(isBackwards ? to + 1 : to) : null });
+  });
+  const read = (known, upTo = '') => readRecords('a', upTo, known, undefined, () => {});
+  const ends = ({ entries: all, reachesEnd, hasEarlier }) => [all.length, all[0].offset, all.at(-1).offset, all.at(-1).index, reachesEnd, hasEarlier];
+  length = 500;
+  const first = await read(null);
+  assert.deepEqual(ends(first), [500, 1, 500, 499, true, false]);
+  length = 3000;
+  requests.length = 0;
+  assert.deepEqual(ends(await read(first)), [3000, 1, 3000, 2999, true, false]);
+  assert.equal(requests.length, 4, 'the run and three pages');
+  assert.deepEqual(ends(await read({ ...first, upTo: '0:2' }, '0:2')), [3000, 1, 3000, 2999, true, false], 'opened by a link');
+  assert.deepEqual(ends(await read({ ...first, upTo: '0:3', reachesEnd: false }, '0:3')), [1500, 1, 1500, 1499, false, false], 'a page after the records around an older position');
+  assert.deepEqual(ends(await read({ ...first, reachesEnd: false })), [3000, 1, 3000, 2999, true, false], 'the first reading met its bound');
+  length = 100000;
+  requests.length = 0;
+  assert.deepEqual(ends(await read(first)), [12000, 88001, 100000, 11999, true, true]);
+  assert.ok(requests.length < 40, `${requests.length} requests`);
 });
 
 test('a request may have had an effect unless the server says why it had none', () => {

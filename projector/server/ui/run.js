@@ -1,8 +1,8 @@
 // @ts-check
-import { useCallback, useEffect, useMemo, useRef, useState } from './vendor/hooks.js';
+import { useEffect, useMemo, useRef, useState } from './vendor/hooks.js';
 import { get, pages, run as pathOf } from './api.js';
 import { brief } from './exact.js';
-import { before, claims, entry, fold, isBeyond, leave, withRefused } from './fold.js';
+import { before, claims, entry, fold, isBeyond, isNewest, leave, withRefused } from './fold.js';
 import { listen } from './live.js';
 import { absent, aged, Badge, Code, Empty, hidden, html, Icon, Link, Loading, Long, Masked, Members, now, RunName, Segments, Trouble, useAnswer, useKeys, useThrottle } from './parts.js';
 import { change, route } from './route.js';
@@ -22,6 +22,9 @@ const KINDS = [['', 'All'], ['turn', 'Turns'], ['call', 'Calls'], ['checkpoint',
 
 const EVENTUAL = { consistency: 'eventual' };
 
+/** Whether new records are added to the known ones. Around an older position of a long run, only `]` reads more. */
+const follows = (known) => !known?.upTo || known.reachesEnd;
+
 /** Reads the run's state. A run in doubt is in a list only. */
 const readHead = (id, signal) => get(pathOf(id), EVENTUAL, signal).catch(async (problem) => {
   const [head] = problem.reason === 'doubt' ? (await get('/v1/runs', { prefix: id, in_doubt: true, limit: 1, ...EVENTUAL }, signal)).runs : [];
@@ -29,16 +32,26 @@ const readHead = (id, signal) => get(pathOf(id), EVENTUAL, signal).catch(async (
   return { ...head, doubt: problem };
 });
 
-/** Reads the records, or those after the known ones. Of a very long run, reads the newest, or the newest up to `upTo`. */
-async function readRecords(id, upTo, known, signal, show) {
+/**
+ * Reads the records, or the records after the known ones: all of them if the known ones reached the end, otherwise a page. Of a very
+ * long run, reads the newest, or the newest up to `upTo`.
+ */
+export async function readRecords(id, upTo, known, signal, show) {
   const path = pathOf(id) + '/records';
   const first = get(path, known ? { cursor: known.entries[known.entries.length - 1].cursor, limit: PAGE, ...EVENTUAL } : { limit: 200, ...EVENTUAL }, signal);
   first.catch(() => {});
   const head = await readHead(id, signal);
   const toEntries = (lines, begin) => lines.map((line, nth) => entry(line, begin + nth, begin + lines.length <= KEPT_MAX));
   if (known) {
-    const { records, next_cursor: more } = await first;
-    return { ...known, head, entries: records.length ? known.entries.concat(toEntries(records, known.entries.length)) : known.entries, reachesEnd: !more };
+    let { records, next_cursor: cursor } = await first;
+    while (cursor && follows(known) && records.length < RECORDS_MAX) {
+      const page = await get(path, { cursor, limit: PAGE, ...EVENTUAL }, signal);
+      records = records.concat(page.records);
+      cursor = page.next_cursor;
+    }
+    // The newest records of a very long run take the place of the known ones.
+    if (cursor && !upTo) return readRecords(id, upTo, null, signal, show);
+    return { ...known, head, entries: records.length ? known.entries.concat(toEntries(records, known.entries.length)) : known.entries, reachesEnd: !cursor };
   }
   const isLong = head.records > RECORDS_MAX;
   const query = { limit: PAGE, ...EVENTUAL, ...(isLong ? { order: 'desc', as_of: upTo } : {}) };
@@ -64,7 +77,7 @@ function useRecords(id, upTo) {
     if (known.current?.upTo !== upTo) known.current = null;
     return readRecords(id, upTo, known.current, signal, show).then((read) => (known.current = { ...read, upTo }));
   }, [id, upTo]);
-  const soon = useThrottle(() => { if (known.current?.reachesEnd !== false) reload(); }, 400);
+  const soon = useThrottle(() => { if (follows(known.current)) reload(); }, 400);
   useEffect(() => listen(({ run }) => { if (run === id || !run) soon(); }), [soon, id]);
   return { head: null, entries: [], ...answer, problem, at, reload };
 }
@@ -166,8 +179,8 @@ export function Run({ id }) {
   const asked = query.at ? Number(query.at.split(':')[1]) : NaN;
   const found = isNaN(asked) ? last : entries.findLastIndex((each) => each.offset <= asked);
   const at = Math.max(0, found);
-  const isHead = Number.isNaN(asked) || (at === last && reachesEnd);
-  useEffect(() => { if (isDone && entries.length && isBeyond(entries, asked, hasEarlier, reachesEnd)) setUpTo(query.at || ''); }, [isDone, query.at]);
+  const isHead = isNewest(asked, at === last, reachesEnd, isDone);
+  useEffect(() => { if (isDone && entries.length && isBeyond(entries, asked, hasEarlier, reachesEnd)) setUpTo(query.at || ''); }, [isDone, query.at, entries]);
   const choose = (index, more = {}) => change({ at: index >= last && reachesEnd ? '' : words.place(entries[leave(entries, at, Math.min(last, index))]), ...more }, true);
   const all = useMemo(() => withRefused(fold(entries, at), anomalies, entries), [entries, at, anomalies]);
   const rows = useMemo(() => (query.kind ? all.filter(({ kind }) => kind === query.kind || (query.kind === 'call' && ['decision', 'refused'].includes(kind))) : all), [all, query.kind]);
@@ -208,7 +221,7 @@ export function Run({ id }) {
     ${!isDone ? html`<p class="progress" role="status">Loaded ${words.count(entries.length)} of ${words.count(head.records)} records …</p>` : null}
     <div class="when"><${Slider} entries=${entries} bands=${bands} at=${at} refused=${refused} onChange=${(index) => choose(index)} />
       <p class="where"><span class="mono">${words.place(chosen)}</span><span>record ${words.count(at + 1)} of ${words.count(entries.length)}</span><span>${words.type(chosen.type)}</span><span class="mono">${words.moment(chosen.stamp)} UTC</span>
-        ${isHead ? html`<span class="at-head">the newest record</span>` : html`<button type="button" class="text" onClick=${() => change({ at: '', sel: '' }, true)}>Go to the newest</button>`}
+        ${isHead ? reachesEnd && html`<span class="at-head">the newest record</span>` : html`<button type="button" class="text" onClick=${() => change({ at: '', sel: '' }, true)}>Go to the newest</button>`}
         <button type="button" class="text share" onClick=${share}><${Icon} name="link" />${copied ? 'Link copied' : 'Link to this position'}</button></p></div>
     <div class="run-body"><div class="run-rows"><div class="run-bar"><${Segments} label="Records" value=${query.kind || ''} options=${KINDS} onChange=${(kind) => change({ kind, sel: '' })} />
         <${Segments} label="Scale" value=${query.scale || ''} options=${[['', 'Order'], ['time', 'Time']]} onChange=${(name) => change({ scale: name })} /></div>

@@ -1090,7 +1090,7 @@ test('a server on a copy of the journal says so, and a decision that it refuses 
     route.fulfill({ response, json: { ...(await response.json()), role: 'mirror', home: { log: 'kafka:1', epoch: 1 } } });
   });
   await page.reload();
-  await page.locator('.banner', { hasText: 'It accepts no decision and no skip. The home is the log kafka:1.' }).waitFor();
+  await page.locator('.banner', { hasText: 'This server accepts no decision and no skip. It does not read the journal’s home. The home is the log kafka:1.' }).waitFor();
   assert.ok(await page.getByRole('radio', { name: 'Nobody can find out' }).isDisabled());
   await isAccessible(page, 'a copy of the journal');
   await visit.end();

@@ -12,6 +12,7 @@ const { advised, stateOf } = await import(new URL('partitions.js', ui));
 const words = await import(new URL('words.js', ui));
 const route = await import(new URL('route.js', ui));
 const { readRecords } = await import(new URL('run.js', ui));
+const session = await import(new URL('session.js', ui));
 const { search } = await import(new URL('api.js', ui));
 
 test('numbers keep the digits that the server sent', () => {
@@ -152,6 +153,35 @@ test('a request may have had an effect unless the server says why it had none', 
     assert.match(words.problem(problem).join(), /Nothing happened/);
     assert.doesNotMatch(words.problem(problem).join(), /asks again/);
   }
+});
+
+test('a server that accepts no decision says why, and no sentence contradicts another', () => {
+  const home = { log: 'kafka:h', epoch: 2 };
+  const of = (role, own) => words.readOnly({ role, log_id: own, home });
+  assert.deepEqual([of('home', 'kafka:h'), of('unknown'), of('a later role', 'kafka:x')], ['', '', '']);
+  assert.match(of('mirror', 'kafka:m'), /does not read the journal’s home\. The home is the log kafka:h\.$/);
+  assert.match(words.readOnly({ role: 'mirror', log_id: 'kafka:m' }), /the log unknown\.$/);
+  for (const own of ['kafka:h', 'kafka:r']) assert.match(of('contested', own), /Two logs claim to be the journal’s home: .*doctor/);
+  assert.match(of('mirror', 'kafka:h'), /must be restarted/, 'it read the home before it knew that it was the home');
+});
+
+test('the page notices that its server became the home, or lost it', async (context) => {
+  context.mock.timers.enable({ apis: ['setTimeout', 'Date'] });
+  let role = 'mirror';
+  context.mock.method(globalThis, 'fetch', async (path) => Response.json({
+    '/v1/whoami': { scopes: ['read_meta'] }, '/v1/journal': { role, log_id: 'kafka:a', home: { log: role === 'home' ? 'kafka:a' : 'kafka:b', epoch: 1 } }, '/v1/overview': { partitions: [], stopped: [], lag: 0 },
+  }[path]));
+  globalThis.document = { addEventListener() {}, hidden: false };
+  context.after(() => { delete globalThis.document; });
+  session.start();
+  const seen = [];
+  for (role of ['mirror', 'home', 'contested', 'home']) {
+    context.mock.timers.tick(20000);
+    // Timers are made up, answers are not.
+    for (let turns = 0; turns < 20; turns++) await new Promise((done) => { setImmediate(done); });
+    seen.push(session.readOnly.value.slice(0, 8));
+  }
+  assert.deepEqual(seen, ['It does ', '', 'Two logs', '']);
 });
 
 test('a refused record stands at its place in the log', () => {

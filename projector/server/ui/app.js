@@ -75,7 +75,7 @@ function Banner() {
     return html`<div class="banner bad" role="status"><b>The server has not answered for ${words.duration(millis)}.</b> What you see is from before. The page asks again every few seconds.</div>`;
   }
   if (!isExact) return html`<div class="banner bad" role="status"><b>This browser rounds numbers.</b> Digits may differ from the journal, so you cannot decide here. Use a newer browser.</div>`;
-  if (session.home.value) return html`<div class="banner" role="status"><b>This server does not read the journal’s home.</b> It accepts no decision and no skip. The home is the log <bdi class="mono">${session.home.value}</bdi>.</div>`;
+  if (session.readOnly.value) return html`<div class="banner" role="status"><b>This server accepts no decision and no skip.</b> ${session.readOnly.value}</div>`;
   if (overview?.stopped.length) {
     return html`<div class="banner" role="status"><b>Partition ${overview.stopped.join(', ')} is stopped.</b> Its runs are shown as of the stop, and accept no decision. <${Link} to=${{ view: 'partitions' }}>What to do<//></div>`;
   }

@@ -6,7 +6,7 @@ import { get, kept, pages, post, run, token } from './api.js';
 import { brief, Exact, isExact, visible } from './exact.js';
 import { absent, aged, Badge, Code, hidden, html, Icon, Link, Loading, Long, Masked, Members, NeedsScope, now, RunName, Trouble, useAnswer } from './parts.js';
 import { change } from './route.js';
-import { allows, caller, home } from './session.js';
+import { allows, caller, readOnly } from './session.js';
 import { body, changes, ended, find, happened, isTyped, keyOf, marker, proofOf, refit } from './fold.js';
 import * as words from './words.js';
 
@@ -114,7 +114,7 @@ function Form({ effect, draft, setDraft, isStale, isReading, onChanged, onDecide
   const tool = visible((effect.tool_name || '').trim() || effect.kind);
   const isKeyed = !!(effect.idempotency_key || effect.dedupe_key);
   const choice = words.CHOICES.find((each) => each.decision === decision);
-  const may = allows('resolve') && isExact && !effect.isTwin && !home.value;
+  const may = allows('resolve') && isExact && !effect.isTwin && !readOnly.value;
   const isRunning = effect.state === 'running' || refusal?.reason === 'active';
   let resultError = '';
   if (decision === 'done') {

@@ -3,6 +3,7 @@
 import { signal, computed } from './signals.js';
 import { get, server, token } from './api.js';
 import { heard, state, tell } from './live.js';
+import * as words from './words.js';
 
 /** Null until the server answered. */
 export const caller = signal(/** @type {any} */ (null));
@@ -18,8 +19,8 @@ export const isUnknown = signal(false);
 /** Whether the credential has a scope. Without an answer of the server, it may. @param {string} scope */
 export const allows = (scope) => !caller.value || caller.value.scopes.includes(scope);
 
-/** The log that is the journal's home, if this server reads a copy. */
-export const home = signal('');
+/** Why this server accepts no decision: the sentences of `words.readOnly`, or empty. */
+export const readOnly = signal('');
 
 /** Whether the credential may see figures and lists of the whole journal. */
 export const watches = () => allows('operate') || allows('audit');
@@ -59,12 +60,12 @@ async function askOnce() {
   const asked = token.value;
   try {
     // A server that was away may be another one now.
-    if (!caller.value || !server.value.answers) {
-      const [known, { role, home: at }] = await Promise.all([get('/v1/whoami'), get('/v1/journal')]);
-      if (asked !== token.value) return;
-      caller.value = known;
-      home.value = ['mirror', 'contested'].includes(role) ? at?.log || 'unknown' : '';
-    }
+    const asksAgain = !caller.value || !server.value.answers;
+    // A home can change while its servers run.
+    const [known, journal] = await Promise.all([asksAgain ? get('/v1/whoami') : caller.value, get('/v1/journal')]);
+    if (asked !== token.value) return;
+    caller.value = known;
+    readOnly.value = words.readOnly(journal);
     if (!caller.value.scopes.includes('read_meta')) throw Object.assign(new Error(), { kind: 'forbidden' });
     const now = await get('/v1/overview');
     if (asked !== token.value) return;

@@ -68,6 +68,14 @@ export const problem = ({ kind, reason }) => PROBLEMS[reason || ''] || PROBLEMS[
 /** Whether a refused request may have had an effect. @param {{ kind?: string, reason?: string }} problem */
 export const mayBeDone = ({ kind, reason }) => ['away', 'unavailable', 'stale', 'internal'].includes(kind || '') && !PROBLEMS[reason || ''];
 
+/** Why a server accepts no decision and no skip, or an empty text. @param {{ role: string, log_id?: string, home?: { log: string } }} journal */
+export function readOnly({ role, log_id: own, home }) {
+  const doctor = ': “runlog doctor” says what to do.';
+  if (role === 'contested') return 'Two logs claim to be the journal’s home' + doctor;
+  if (role !== 'mirror') return '';
+  return home?.log === own ? 'It must be restarted' + doctor : 'It does not read the journal’s home. The home is the log ' + visible(home?.log || 'unknown') + '.';
+}
+
 /** The places of payloads that a line lacks. @type {Record<string, string>} */
 export const APART = { stored_payload: 'In the content store', encrypted: 'Encrypted by its writer' };
 

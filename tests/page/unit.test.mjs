@@ -8,6 +8,7 @@ const ui = new URL('../../projector/server/ui/', import.meta.url);
 const { parse, write, brief, visible, isExact, Exact } = await import(new URL('exact.js', ui));
 const { parser } = await import(new URL('sse.js', ui));
 const { before, entry, fold, isBeyond, isNewest, leave, withRefused, timeScale, claims, changes, hiding, marker, keyOf, proofOf, happened, ended, find, refit, body, isTyped, dump } = await import(new URL('fold.js', ui));
+const { callOf, decisionOf } = await import(new URL('audit.js', ui));
 const { advised, stateOf } = await import(new URL('partitions.js', ui));
 const words = await import(new URL('words.js', ui));
 const route = await import(new URL('route.js', ui));
@@ -85,6 +86,17 @@ test('a call has its end although the payload of the end is stored elsewhere, en
   assert.equal(fold(entries([line(1, 'loop_checkpoint', stored)]))[0].text, 'in the content store');
   const imitation = { type: 'stored_payload' };
   assert.equal(fold(entries([line(1, 'conversation_turn', { content: imitation })]))[0].text, 'type "stored_payload"', 'content that imitates a claim check is shown');
+});
+
+test('the audit names the call and the decision of a record whose payload is deleted', () => {
+  for (const hidden of [{ dropped: { partition: 0, offset: 9 } }, { type: 'encrypted', key_id: 'k' }, { masked: 'secret' }]) {
+    const decided = line(2, 'effect_resolution', hidden, { answers: 'refund-1', status: 'not_done' });
+    assert.deepEqual([callOf(decided), decisionOf(decided)], ['refund-1', 'it did not happen; the call may run again']);
+  }
+  const dropped = line(2, 'effect_resolution', { dropped: { partition: 0, offset: 9 } });
+  assert.deepEqual([callOf(dropped), decisionOf(dropped)], ['Deleted by retention', 'Deleted by retention'], 'a line without facts');
+  assert.deepEqual([callOf({}), decisionOf({})], ['not found', 'not found']);
+  assert.equal(decisionOf({ status: 'later\u202e' }), 'later\\u202e');
 });
 
 test('an adopted end has its own status, since it may be a failure', () => {

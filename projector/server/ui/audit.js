@@ -23,11 +23,17 @@ function lineOf({ key, run_id: run, record_id: id, position }) {
   return line;
 }
 
-/** Shows a part of the record of an event. `text` writes it from the payload. */
+const fromPayload = ({ payload }, text) => absent(payload) || (payload ? text(payload) : 'not found');
+
+/** The call of a decision, and the decision. The line has them although its payload may be deleted. */
+export const callOf = (line) => words.shorten(line.answers || '') || fromPayload(line, () => '');
+export const decisionOf = (line) => words.DECIDED[line.status] || visible(line.status || '') || fromPayload(line, () => '');
+
+/** Shows a part of the record of an event. `text` writes it from the line. */
 function Told({ event, text }) {
   const { answer, problem } = useAnswer(() => lineOf(event), [event.key]);
   if (!answer) return problem ? 'cannot be read' : '…';
-  return html`<span dir="auto">${absent(answer.payload) || (answer.payload ? text(answer.payload, answer) : 'not found')}</span>`;
+  return html`<span dir="auto">${text(answer)}</span>`;
 }
 const told = (text) => (event) => html`<${Told} event=${event} text=${text} />`;
 
@@ -35,10 +41,10 @@ const inRun = ({ run_id: run, record_id: sel, position }) => ({ run, query: { at
 const DECISIONS = [
   ['Time, UTC', ({ timestamp }) => words.moment(timestamp), 'mono faint'],
   ['Run', (each) => html`<${Link} to=${inRun(each)}><${RunName} id=${each.run_id} /><//>`, 'cell-main'],
-  ['Call', told((payload, { answers }) => html`<bdi class="mono">${words.shorten(answers, 30)}</bdi>`), 'faint'],
-  ['Decided', told(({ decision }) => words.DECIDED[decision] || brief(decision)), ''],
-  ['By', told(({ who }, { principal, principal_verified: isVerified }) => html`<span title=${principal ? visible(principal) + (isVerified ? ', verified' : ', not verified') : undefined}>${words.shorten(brief(who ?? ''), 40)}${principal && !isVerified ? ', not verified' : ''}</span>`), ''],
-  ['Because', told(({ why }) => words.shorten(brief(why ?? ''), 160)), 'faint'],
+  ['Call', told(callOf), 'faint mono'],
+  ['Decided', told(decisionOf), ''],
+  ['By', told((line) => fromPayload(line, ({ who }) => { const { principal, principal_verified: isVerified } = line; return html`<span title=${principal && visible(principal) + (isVerified ? ', verified' : ', not verified')}>${words.shorten(brief(who ?? ''), 40)}${principal && !isVerified ? ', not verified' : ''}</span>`; })), ''],
+  ['Because', told((line) => fromPayload(line, ({ why }) => words.shorten(brief(why ?? ''), 160))), 'faint'],
   ['Position', ({ position }) => words.place(position), 'mono faint number cell-place'],
 ];
 const HORIZONS = [

@@ -1019,23 +1019,23 @@ test('a link into a very long run shows its position, and earlier and newer reco
   }
   const visit = await Visit.begin();
   const page = await visit.open('/ui/runs/long%2Fpast?at=' + target);
-  await page.getByText('record 501 of 501').waitFor();
+  await page.getByText('record 501 of 501 loaded').waitFor();
   await page.locator('.resume', { hasText: 'takes over here' }).getByText('501 records').waitFor();
   await page.getByRole('button', { name: 'Go to the newest' }).click();
-  await page.getByText('record 12,000 of 12,000').waitFor();
+  await page.getByText('record 12,000 of 12,000 loaded').waitFor();
   await page.getByText('the newest record').waitFor();
   await page.getByText('These are 12,000 of 13,001 records.').waitFor();
   await page.getByRole('button', { name: 'Show earlier records' }).click();
-  await page.getByText('record 1,002 of 1,002').waitFor();
+  await page.getByText('record 1,002 of 1,002 loaded').waitFor();
   await page.getByText('the newest record').waitFor({ state: 'detached' });
   await isAccessible(page, 'earlier records');
   // The next records are read at the end of the loaded records.
   await page.keyboard.press(']');
-  await page.getByText('record 1,002 of 2,002').waitFor();
+  await page.getByText('record 1,002 of 2,002 loaded').waitFor();
   await page.keyboard.press('h');
-  await page.getByText('record 12,000 of 12,000').waitFor();
+  await page.getByText('record 12,000 of 12,000 loaded').waitFor();
   await page.goto(`/ui/runs/long%2Fpast?at=${target.split(':')[0]}:0`);
-  await page.getByText('record 1 of 200').waitFor();
+  await page.getByText('record 1 of 200 loaded').waitFor();
   await visit.end();
 });
 

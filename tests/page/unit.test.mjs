@@ -7,7 +7,7 @@ import { BYTES_MAX, files } from './files.mjs';
 const ui = new URL('../../projector/server/ui/', import.meta.url);
 const { parse, write, brief, visible, isExact, Exact } = await import(new URL('exact.js', ui));
 const { parser } = await import(new URL('sse.js', ui));
-const { before, entry, fold, isBeyond, isNewest, leave, withRefused, timeScale, claims, changes, hiding, marker, keyOf, proofOf, happened, ended, find, refit, body, isTyped, dump } = await import(new URL('fold.js', ui));
+const { before, entry, fold, isBeyond, isNewest, leave, spanOf, withRefused, timeScale, claims, changes, hiding, marker, keyOf, proofOf, happened, ended, find, refit, body, isTyped, dump } = await import(new URL('fold.js', ui));
 const { callOf, decisionOf } = await import(new URL('audit.js', ui));
 const { advised, stateOf } = await import(new URL('partitions.js', ui));
 const words = await import(new URL('words.js', ui));
@@ -123,6 +123,11 @@ test('the newest record is the newest of the run, not of the loaded records', ()
   assert.equal(isNewest(NaN, true, false, true), false, 'more records arrived than were read');
   assert.equal(isNewest(NaN, true, false, false), true, 'the rest is being read');
   assert.deepEqual([[7, true, true], [7, true, false], [7, false, true]].map(([asked, isLast, reachesEnd]) => isNewest(asked, isLast, reachesEnd, true)), [true, false, false]);
+});
+
+test('the length of a run is unknown unless all of its records are loaded', () => {
+  assert.equal(spanOf(story, false, true), 5000);
+  assert.deepEqual([spanOf(story, true, true), spanOf(story, false, false)], [null, null]);
 });
 
 test('a run that is followed is read to its end', async (context) => {

@@ -142,6 +142,9 @@ export function leave(entries, at, to) {
 /** Whether the offset `asked`, or the newest record, is outside of the loaded records. @param {Entry[]} entries @param {number} asked or NaN */
 export const isBeyond = (entries, asked, hasEarlier, reachesEnd) => (asked <= entries[entries.length - 1].offset ? hasEarlier && asked < entries[0].offset : !reachesEnd);
 
+/** The time from the first to the last record, or null if some are not loaded. */
+export const spanOf = (entries, hasEarlier, reachesEnd) => (hasEarlier || !reachesEnd ? null : entries[entries.length - 1].time - entries[0].time);
+
 /** Whether the reader follows the run: asks for no offset, or is at the last loaded record, which is the newest. */
 export const isNewest = (asked, isLast, reachesEnd, isDone) => (isNaN(asked) ? reachesEnd || !isDone : isLast && reachesEnd);
 

@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from './vendor/hooks.js';
 import { get, pages, run as pathOf } from './api.js';
 import { brief } from './exact.js';
-import { before, claims, entry, fold, isBeyond, isNewest, leave, withRefused } from './fold.js';
+import { before, claims, entry, fold, isBeyond, isNewest, leave, spanOf, withRefused } from './fold.js';
 import { listen } from './live.js';
 import { absent, aged, Badge, Code, Empty, hidden, html, Icon, Link, Loading, Long, Masked, Members, now, RunName, Segments, Trouble, useAnswer, useKeys, useThrottle } from './parts.js';
 import { change, route } from './route.js';
@@ -206,7 +206,7 @@ export function Run({ id }) {
       ${!problem ? html`<div class="pad"><${Loading} lines=${8} /></div>` : problem.kind === 'not_found' ? html`<${Empty} title="No such run">No record of it has been applied, or your token does not show it. <button type="button" class="text" onClick=${reload}>Ask again</button><//>` : html`<${Trouble} problem=${problem}><button type="button" onClick=${reload}>Ask again</button><//>`}</section>`;
   }
   const chosen = entries[at];
-  const took = entries[last].time - entries[0].time;
+  const took = spanOf(entries, hasEarlier, reachesEnd);
   const share = async () => {
     // The link names the position even at the head, so that its reader sees this state.
     const address = new URL(location.href);
@@ -215,12 +215,12 @@ export function Run({ id }) {
   };
   return html`<section class="view run">
     <header class="top run-top"><div class="top-title"><p class="crumb"><${Link} to=${{ view: 'runs' }}>Runs<//></p><h1><${RunName} id=${id} most=${72} /> <${Badge} tone=${TONES[head.status] || 'grey'}>${head.status}<//></h1></div>
-      <dl class="facts"><div><dt>Records</dt><dd>${words.count(head.records)}</dd></div><div><dt>Takeovers</dt><dd>${Math.max(0, head.epoch - 1)}</dd></div><div><dt>Refused</dt><dd>${words.count(anomalies.length)}${more ? '+' : ''}</dd></div><div><dt>Took</dt><dd>${words.duration(took)}</dd></div><div><dt>Last record</dt><dd>${words.ago(aged(head.age_millis, readAt))}</dd></div><div><dt>Run hash</dt><dd class="mono" title=${head.hash}>${String(head.hash).slice(0, 8)}</dd></div></dl></header>
+      <dl class="facts"><div><dt>Records</dt><dd>${words.count(head.records)}</dd></div><div><dt>Takeovers</dt><dd>${Math.max(0, head.epoch - 1)}</dd></div><div><dt>Refused</dt><dd>${words.count(anomalies.length)}${more ? '+' : ''}</dd></div><div><dt>Took</dt><dd>${took === null ? '–' : words.duration(took)}</dd></div><div><dt>Last record</dt><dd>${words.ago(aged(head.age_millis, readAt))}</dd></div><div><dt>Run hash</dt><dd class="mono" title=${head.hash}>${String(head.hash).slice(0, 8)}</dd></div></dl></header>
     <${Trouble} problem=${head.doubt} />
-    ${isDone && (hasEarlier || !reachesEnd) ? html`<div class="notice amber" role="status"><b>These are ${words.count(entries.length)} of ${words.count(head.records)} records.</b> The rest is too long to show at once. ${hasEarlier ? html`<button type="button" class="text" onClick=${() => { setUpTo(words.place(entries[0])); change({ at: words.place(entries[0]), sel: '' }, true); }}>Show earlier records</button>` : null}</div>` : null}
+    ${isDone && took === null ? html`<div class="notice amber" role="status"><b>These are ${words.count(entries.length)} of ${words.count(head.records)} records.</b> The rest is too long to show at once. ${hasEarlier ? html`<button type="button" class="text" onClick=${() => { setUpTo(words.place(entries[0])); change({ at: words.place(entries[0]), sel: '' }, true); }}>Show earlier records</button>` : null}</div>` : null}
     ${!isDone ? html`<p class="progress" role="status">Loaded ${words.count(entries.length)} of ${words.count(head.records)} records …</p>` : null}
     <div class="when"><${Slider} entries=${entries} bands=${bands} at=${at} refused=${refused} onChange=${(index) => choose(index)} />
-      <p class="where"><span class="mono">${words.place(chosen)}</span><span>record ${words.count(at + 1)} of ${words.count(entries.length)}</span><span>${words.type(chosen.type)}</span><span class="mono">${words.moment(chosen.stamp)} UTC</span>
+      <p class="where"><span class="mono">${words.place(chosen)}</span><span>record ${words.count(at + 1)} of ${words.count(entries.length)}${took === null ? ' loaded' : ''}</span><span>${words.type(chosen.type)}</span><span class="mono">${words.moment(chosen.stamp)} UTC</span>
         ${isHead ? reachesEnd && html`<span class="at-head">the newest record</span>` : html`<button type="button" class="text" onClick=${() => change({ at: '', sel: '' }, true)}>Go to the newest</button>`}
         <button type="button" class="text share" onClick=${share}><${Icon} name="link" />${copied ? 'Link copied' : 'Link to this position'}</button></p></div>
     <div class="run-body"><div class="run-rows"><div class="run-bar"><${Segments} label="Records" value=${query.kind || ''} options=${KINDS} onChange=${(kind) => change({ kind, sel: '' })} />

@@ -85,7 +85,7 @@ verify: ## the gate, and all that CI runs: checks, then all tests; writes HEAD t
 	@scripts/verify.sh
 
 .PHONY: nightly nightly-model nightly-faults nightly-security nightly-artefacts
-nightly: nightly-model nightly-faults nightly-security nightly-artefacts ## long runs, at most an hour each; report: target/nightly
+nightly: nightly-model nightly-faults nightly-security nightly-artefacts ## long runs in four parts; report: target/nightly
 nightly-model: ## the model and the simulation with many seeds, instruction counts
 	@scripts/nightly.sh model
 nightly-faults: ## brokers, agents and servers killed, paused, cut off; full disks; Python agents killed

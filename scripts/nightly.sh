@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# nightly.sh model|faults|security|artefacts   Runs one part of the tests that are too long for the gate. A part needs an
-# hour at most, runs all of its steps even if one fails, and exits with 1 if any failed.
+# nightly.sh model|faults|security|artefacts   Runs one part of the tests that are too long for the gate. A part runs all of
+# its steps even if one fails, each within its own limit, and exits with 1 if any failed. The limits of a part add up to 2 to 6 hours.
 #   target/nightly/PART.md     the report: each step with its minutes and its last lines
 #   target/nightly/STEP.log    the output of a step
 set -euo pipefail

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# page.sh unit     the page's pure functions, its size and its vendored files; needs Node alone
+# page.sh unit     the page's pure functions, its size and its vendored files, without a browser
 # page.sh test     the page in Debian's Chromium; RUNLOG_BIN names the command, screenshots go to target/page
 # page.sh types    checks the types that the page's comments state
 # page.sh vendor   fetches the vendored modules again, in the versions of tests/page/package-lock.json, and pins them

@@ -137,6 +137,7 @@ test('a run that is followed is read to its end', async (context) => {
     const { pathname, searchParams: query } = new URL(address, 'http://localhost');
     requests.push(pathname);
     if (!pathname.endsWith('/records')) return Response.json({ records: length, position: { partition: 0, offset: length } });
+    if (query.get('as_of') === '0:0@') return Response.json({ kind: 'not_found' }, { status: 404 });
     const isBackwards = query.get('order') === 'desc';
     const count = Math.min(Number(query.get('limit')), 1000);
     const from = Number(query.get('cursor') ?? (isBackwards ? length + 1 : 0));
@@ -159,6 +160,7 @@ test('a run that is followed is read to its end', async (context) => {
   length = 100000;
   requests.length = 0;
   assert.deepEqual(ends(await read(first)), [12000, 88001, 100000, 11999, true, true]);
+  assert.deepEqual(ends(await read(null, '0:0')), [200, 1, 200, 199, false, false], 'before the first record');
   assert.ok(requests.length < 40, `${requests.length} requests`);
 });
 

@@ -58,9 +58,9 @@ export async function readRecords(id, upTo, known, signal, show) {
   /** @type {any[]} */
   let lines = [];
   for (let cursor = null, isDone = false; !isDone;) {
-    const page = await (cursor || isLong ? get(path, { ...query, cursor }, signal) : first);
+    const page = await (cursor || isLong ? get(path, { ...query, cursor }, signal).catch((problem) => { if (problem.kind === 'not_found') return { records: [] }; throw problem; }) : first);
     lines = isLong ? page.records.reverse().concat(lines) : lines.concat(page.records);
-    // A position before the first record.
+    // The run does not exist as of a position before its first record.
     if (!lines.length) lines = (await first).records;
     cursor = page.next_cursor;
     isDone = !cursor || lines.length >= RECORDS_MAX;

@@ -1017,7 +1017,8 @@ test('a link into a very long run shows its position, and earlier and newer reco
     const { position } = await writer.append(...Array.from({ length: 500 }, (_, nth) => writer.record(`p-${page}-${nth}`, { type: 'conversation_turn', message_id: `p-${page}-${nth}`, kind: 'user', content: 'x' })));
     if (page === 0) target = `${position.partition}:${position.offset}`;
   }
-  const visit = await Visit.begin();
+  // The run does not exist as of the position before its first record.
+  const visit = await Visit.begin({ expected: ['404'] });
   const page = await visit.open('/ui/runs/long%2Fpast?at=' + target);
   await page.getByText('record 501 of 501 loaded').waitFor();
   await page.locator('.resume', { hasText: 'takes over here' }).getByText('501 records').waitFor();

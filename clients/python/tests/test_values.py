@@ -146,6 +146,11 @@ class Row(typing.NamedTuple):
 class Members(typing.TypedDict):
     when: datetime.date
     cart: Cart
+from datetime import date
+@dataclasses.dataclass
+class Hiding:
+    cart: Cart
+    date: date | None = None
 """
     module = types.ModuleType("a_module_of_a_test")
     sys.modules[module.__name__] = module
@@ -156,6 +161,7 @@ class Members(typing.TypedDict):
         assert decode(module.Order, members) == module.Order(when, cart)
         assert decode(module.Row, list(members.values())) == (when, cart)
         assert decode(module.Members, members) == {"when": when, "cart": cart}
+        assert decode(module.Hiding, {"cart": cart, "date": "2026-11-28"}) == module.Hiding(cart, when)
     finally:
         del sys.modules[module.__name__]
 

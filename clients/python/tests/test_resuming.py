@@ -11,8 +11,9 @@ import pytest
 import runlog
 from conftest import Server, command
 from faults import SyncFaults
-from runlog import Diverged, ReconcileRequired, sync
+from runlog import Config, Diverged, ReconcileRequired, sync
 from runlog import _api as api
+from runlog._wire import Response
 
 
 def never(call):
@@ -238,6 +239,73 @@ async def test_a_changed_call_in_a_run_that_a_helper_opened_does_not_run(url, ru
         run = await asyncio.create_task(rl.open(run_id))
         with pytest.raises(Diverged):
             await changed(run)
+
+
+async def opened_in_wait_for(rl, run_id):
+    return await asyncio.wait_for(asyncio.create_task(rl.open(run_id)), 60)
+
+
+async def opened_in_a_task(rl, run_id):
+    opening = asyncio.create_task(rl.open(run_id))
+    await asyncio.wait({opening})
+    return opening.result()
+
+
+@pytest.mark.parametrize("opened", [opened_in_wait_for, opened_in_a_task])
+async def test_a_new_call_beside_workers_that_did_not_call_yet_is_warned_of(url, run_id, caplog, opened):
+    go = asyncio.Event()
+
+    async def first(run):
+        assert (await run.call("find", {"to": "LHR"}, booked)).recorded
+        assert not (await run.call("mail", {"to": "Ada"}, booked)).recorded
+        go.set()
+
+    async def second(run):
+        await go.wait()
+        assert (await run.call("find", {"to": "CDG"}, booked)).recorded
+
+    async with runlog.connect(url) as rl:
+        await charge_seven_async(rl, run_id)
+        run = await opened(rl, run_id)
+        async with asyncio.TaskGroup() as workers:
+            workers.create_task(first(run))
+            workers.create_task(second(run))
+    assert "not asked for yet" in caplog.text
+
+
+@pytest.mark.parametrize("opened", [opened_in_wait_for, opened_in_a_task])
+async def test_a_changed_call_after_such_an_opening_does_not_run(url, run_id, opened):
+    async with runlog.connect(url) as rl:
+        await charge_seven_async(rl, run_id)
+        run = await opened(rl, run_id)
+        with pytest.raises(Diverged):
+            await asyncio.wait_for(changed(run), 60)
+
+
+class AnswerRefused(SyncFaults):
+    """Refuses requests for a recorded call while `refuses` is set."""
+
+    refuses = False
+
+    def send(self, request):
+        if self.refuses and request.method == "GET" and "/calls/" in request.path:
+            return Response(403, {}, b"<html>403 Forbidden</html>")
+        return super().send(request)
+
+
+def test_a_call_whose_recorded_answer_could_not_be_read_is_expected_again(url, run_id):
+    charge_seven(url, run_id)
+    config = Config(url)
+    faults = AnswerRefused(config)
+    with sync.Runlog(config, faults) as rl, rl.run(run_id) as run:
+        run.call("find", {"to": "LHR"}, never)
+        faults.refuses = True
+        with pytest.raises(runlog.Error, match="403"):
+            run.call("charge", {"order": 7}, never)
+        faults.refuses = False
+        with pytest.raises(Diverged):
+            run.call("charge", {"order": 7, "currency": "EUR"}, never)
+        assert run.call("charge", {"order": 7}, never).recorded
 
 
 async def test_a_new_call_beside_a_task_that_makes_calls_is_warned_of(url, run_id, caplog):

@@ -6,7 +6,8 @@
 A program whose calls depend on nothing else makes the recorded calls again before it makes new calls, in any order. If
 it does not, as after a change of its arguments, its new call may repeat the effect of a recorded call. Calls in several
 tasks or threads may begin in another order each time. So a new call is only warned of outside of the task or thread that
-opened the run, and while another task or thread runs that has made a call.
+opened the run, and while another task or thread runs that has made a call. If the opener has ended, it is also only warned of
+beside other tasks, and outside of the main thread: they may be workers that have not called yet.
 """
 
 from __future__ import annotations
@@ -53,6 +54,21 @@ def _waits_for(caller: Any, task: Any) -> bool:
     return waiter is not None and any(waiter in getattr(callback, "args", ()) for callback, _ in callbacks)
 
 
+def _with_waiting(caller: Any) -> list[Any]:
+    """A task, the task that waits for it alone, and so on. In `await task`, too."""
+    chain: list[Any] = [caller]
+    if not isinstance(caller, asyncio.Future):
+        return chain
+    tasks: set[Any] = asyncio.all_tasks()
+    while True:
+        last = chain[-1]
+        waiting = (task for task in tasks if getattr(task, "_fut_waiter", None) is last or _waits_for(task, last))
+        following = next((task for task in waiting if task not in chain), None)
+        if following is None:
+            return chain
+        chain.append(following)
+
+
 class Divergence:
     """The recorded calls of earlier processes that this process has not asked for."""
 
@@ -64,9 +80,10 @@ class Divergence:
         """The tools of recorded calls, by request, in the order of the requests."""
         self._asked: dict[str, str] = {}
         """The calls that were removed from `_expected`."""
-        self._opener = weakref.ref(_task_or_thread())
-        self._others: dict[int, weakref.ref[Any]] = {}
-        """Other tasks and threads that made calls, by their addresses. Threads use it at once."""
+        self._opener = weakref.ref(_with_waiting(_task_or_thread())[-1])
+        """The task or thread that opens the run. If another task waits for it, that task."""
+        self._callers: dict[int, weakref.ref[Any]] = {}
+        """Tasks and threads that made calls, by their addresses. Several threads use it."""
         self._warned: set[str] = set()
         self._repeatable: set[str] = set()
         """The names of tools that this handle called as repeatable: to leave out their recorded calls repeats no effect."""
@@ -86,21 +103,21 @@ class Divergence:
         if repeatable:
             self._repeatable.add(tool)
         caller = _task_or_thread()
-        if _has_ended(self._opener()):
-            # A helper opened the run.
-            self._opener = weakref.ref(caller)
-        if self._opener() is not caller:
-            others, address = self._others, id(caller)
-            others[address] = weakref.ref(caller, lambda _: others.pop(address, None))
+        callers, address = self._callers, id(caller)
+        callers[address] = weakref.ref(caller, lambda _: callers.pop(address, None))
 
     def _is_sequential(self) -> bool:
         """Whether the program makes its calls one after the other: in the task or thread that opened the run, and no other
-        runs that has made a call."""
+        runs that has made a call. After the end of the opener: in the main thread, or in a task beside which no other runs."""
         caller, opener = _task_or_thread(), self._opener()
-        others = [other() for other in list(self._others.values())]
-        if any(other is not caller and not _has_ended(other) for other in others):
+        others = [other() for other in list(self._callers.values())]
+        if any(other is not caller and not _has_ended(other) and not _waits_for(other, caller) for other in others):
             return False
-        return opener is caller or _waits_for(opener, caller)
+        if not _has_ended(opener):
+            return opener is caller or _waits_for(opener, caller)
+        if isinstance(caller, asyncio.Future):
+            return set(_with_waiting(caller)) == asyncio.all_tasks()
+        return caller is threading.main_thread()
 
     def note_asked(self, tool: str, call_id: str, *, begins_at_start: bool) -> None:
         """Notes that this process asked for a recorded call. `begins_at_start` if the checkpoint covers it, and the process did

@@ -39,6 +39,7 @@ from .errors import (
     Happened,
     Invalid,
     ReconcileRequired,
+    ResultNotRecorded,
     Stale,
     TooLarge,
     Unavailable,
@@ -383,8 +384,8 @@ class Gate:
         return begun
 
     def _recorded(self, found: RecordedCall) -> Steps[Answer]:
-        """Reads the recorded answer. If that fails, the call stays available."""
-        session, kept = self.session, False
+        """Reads the recorded answer. If that fails, the call stays available, and a changed call must not run in its place."""
+        session, kept, answered = self.session, False, False
         try:
             answer = yield from session.api.call(session.run_id, found.id)
             lost = [of for of in answer["missing_content"] if of["payload_type"] != "tool_call_requested"]
@@ -397,13 +398,19 @@ class Gate:
             if (mark := read_marker(found.id, answer["result"])) is not None:
                 raise self.refusals.not_recorded(found.id, mark)
             result = self._decoded(found, answer["result"]) if answer["status"] == "completed" else None
+            yield from session.acquire()
+            session.mark_answered(found.id)
+            session.lock.release()
             kept = True
+        except ResultNotRecorded:
+            # The marker is the answer.
+            answered = True
+            raise
         finally:
             if not kept and self.key is None:
                 session.outbox.returned.append(found)
-        yield from session.acquire()
-        session.mark_answered(found.id)
-        session.lock.release()
+            if not kept and not answered:
+                session.divergence.note_unanswered(found.id)
         if answer["status"] == "failed":
             failed = Failed(answer["error"]["kind"], answer["error"]["message"])
             failed.recorded = True
@@ -411,14 +418,14 @@ class Gate:
         return Answer(result, True, found.id)
 
     def _decoded(self, found: RecordedCall, result: Any) -> Any:
-        """Decodes a recorded result. Raises `Invalid` if that fails; the call then stays expected, and answers the same call."""
+        """Decodes a recorded result. Raises `Invalid` if that fails."""
         if self.decode is None:
             return result
         try:
             return self.decode(result)
         except Exception as error:
-            self.session.divergence.note_unanswered(found.id)
-            raise self.refusals.does_not_fit(found.id, error) from error
+            # A cause would show the message of `error` in logs, which may contain the result.
+            raise self.refusals.does_not_fit(found.id, error) from None
 
     # After the effect
 

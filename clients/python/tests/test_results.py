@@ -7,6 +7,7 @@ import datetime as dt
 import os
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ def test_a_recorded_result_that_no_longer_fits_its_type_is_refused_by_name_each_
     def charging(kind):
         def charge(call, order: str):
             ran.append(order)
-            return old(id="r")
+            return old(id="secret")
 
         charge.__annotations__["return"] = kind
         return runlog.tool(key=key)(charge)
@@ -96,15 +97,18 @@ def test_a_recorded_result_that_no_longer_fits_its_type_is_refused_by_name_each_
             charging(old)("7")
         with rl.run(run_id) as run:
             for _ in range(2):
-                with pytest.raises(runlog.Invalid, match=r"does not fit its type(.|\n)*currency") as refused:
+                reason = "ValidationError: currency: missing" if new is NewModel else "TypeError$"
+                with pytest.raises(runlog.Invalid, match=f"does not fit its type.*{reason}") as refused:
                     charging(new)("7")
+                # Errors are written to logs: no part of the result is in one, nor in its causes.
+                assert "secret" not in "".join(traceback.format_exception(refused.value))
             [recorded] = run.recovery.completed
             assert refused.value.record_id == recorded["id"]
             if key is None:
                 # The program still lacks the answer, so a changed call may repeat the effect.
                 with pytest.raises(runlog.Diverged):
                     charging(new)("8")
-            assert charging(old)("7") == old(id="r")
+            assert charging(old)("7") == old(id="secret")
     assert ran == ["7"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,9 @@ from typing import Any
 from ._api import Object
 from ._replay import PendingCall
 from .errors import Error, Happened, Invalid, MissingContent, ReconcileRequired, ResultNotRecorded, Unavailable
+
+_PLACES_MAX = 10
+"""The maximum number of places that an error names."""
 
 
 def shell_command(name: str, operands: Sequence[str], options: str) -> str:
@@ -54,10 +58,10 @@ class Refusals:
         return ResultNotRecorded(f"{message}: {mark.get('message')}", marker=mark, run_id=self.run_id)
 
     def does_not_fit(self, call: str, error: Exception) -> Invalid:
-        """Makes the error of a call whose recorded result cannot be decoded."""
+        """Makes the error of a call whose recorded result cannot be decoded. Its text contains no part of the result."""
         message = (
             f"the recorded result of call {call} of {self.tool} in run {self.run_id} does not fit its type, and the effect was not "
-            f"run again; let the type accept older results: {type(error).__name__}: {str(error)[:1000]}"
+            f"run again; let the type accept older results: {_without_contents(error)}"
         )
         return Invalid(message, run_id=self.run_id, record_id=call)
 
@@ -70,6 +74,19 @@ class Refusals:
             return Unavailable(f"{message} cannot be read now", run_id=self.run_id, record_id=call)
         why = f"is {lost[0]['reason']} in the content store" if lost else "was removed by a retention horizon"
         return MissingContent(f"{message} {why}", run_id=self.run_id, record_id=call)
+
+
+def _without_contents(error: Exception) -> str:
+    """The name of an error, and for an error of Pydantic each place with the kind of its error. A message may contain contents."""
+    pydantic: Any = sys.modules.get("pydantic_core")
+    if pydantic is None or not isinstance(error, pydantic.ValidationError):
+        return type(error).__name__
+    details: Any = error
+    places = [
+        f"{'.'.join(map(str, detail['loc'])) or 'the result'}: {detail['type']}"
+        for detail in details.errors(include_input=False, include_url=False, include_context=False)[:_PLACES_MAX]
+    ]
+    return f"{type(error).__name__}: {'; '.join(places)}"
 
 
 def ran(error: Error, request: str, happened: Happened) -> Error:

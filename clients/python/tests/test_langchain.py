@@ -7,8 +7,9 @@ import uuid
 
 import pytest
 from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware
 from langchain_core.language_models.chat_models import BaseChatModel
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, RemoveMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 
 import runlog.sync
@@ -149,9 +150,52 @@ async def test_ids_that_a_model_server_repeats_name_different_calls(url, run_id)
             assert said == ["transfer 1", "transfer 2", "transfer 3"]
         agent = create_agent(Repeats(sums=[[9, 9]]), [transfer], middleware=[RunlogMiddleware()])
         async with rl.run(run_id):
-            with pytest.raises(runlog.Conflict, match="twice in one message"):
+            with pytest.raises(runlog.Conflict, match="in one message"):
                 await agent.ainvoke(asked)
         assert ran == [5, 7, 5]
+
+
+class Shortens(AgentMiddleware):
+    """Removes the first call of a conversation, with its answer, once there are two."""
+
+    def before_model(self, state, runtime):
+        messages = state["messages"]
+        if sum(isinstance(message, AIMessage) for message in messages) < 2:
+            return None
+        return {"messages": [RemoveMessage(id=message.id) for message in messages[1:3]]}
+
+
+async def test_a_call_whose_earlier_messages_were_removed_gets_no_other_result(url, run_id):
+    ran = []
+
+    async def transfer(to: str, sum: int) -> str:
+        """Transfers money."""
+        ran.append(sum)
+        return f"transfer {len(ran)}"
+
+    agent = create_agent(Repeats(sums=[[5], [5], [5]]), [transfer], middleware=[RunlogMiddleware(), Shortens()])
+    async with runlog.connect(url) as rl, rl.run(run_id):
+        with pytest.raises(runlog.Conflict, match="two messages of the model ask for the same call of transfer"):
+            await agent.ainvoke({"messages": [{"role": "user", "content": "pay"}]})
+    assert ran == [5, 5]
+
+
+async def test_another_conversation_of_a_handle_gets_no_answer_of_the_first(url, run_id):
+    ran = []
+
+    async def transfer(to: str, sum: int) -> str:
+        """Transfers money."""
+        ran.append(sum)
+        return f"transfer {len(ran)}"
+
+    agent = create_agent(Repeats(sums=[[5]]), [transfer], middleware=[RunlogMiddleware()])
+    async with runlog.connect(url) as rl, rl.run(run_id) as run:
+        asked = {"messages": [{"role": "user", "content": "pay"}]}
+        await agent.ainvoke(asked)
+        await run.checkpoint([])
+        with pytest.raises(runlog.Conflict, match="two conversations"):
+            await agent.ainvoke(asked)
+    assert ran == [5]
 
 
 def test_the_same_without_async(url, run_id):

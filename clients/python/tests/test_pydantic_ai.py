@@ -20,6 +20,7 @@ from pydantic_ai import (
     Tool,
     ToolCallPart,
 )
+from pydantic_ai.capabilities import ProcessHistory
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.toolsets import DynamicToolset
 from pydantic_core import PydanticSerializationError
@@ -353,9 +354,64 @@ async def test_ids_that_a_model_server_repeats_name_different_calls(url, run_id)
             async with rl.run(run_id):
                 assert (await agent.run("pay")).output == "transfer 1, too much, transfer 2, transfer 3"
                 # Another conversation in the same run, whose call the journal would answer.
-                with pytest.raises(runlog.Conflict, match=r"in two agent runs .* with the same id 'call_0'"):
+                with pytest.raises(runlog.Conflict, match=r"two messages of the model .* with the same id 'call_0'"):
                     await agent.run("pay again")
             assert ran == [("ada", 5), ("ada", 5), ("ada", 7)]
+
+
+def repeating(*asked):
+    """A model that asks for these arguments of `transfer` in turn, each time with the same id, and then lists the answers."""
+
+    def model(messages, info):
+        # Counted by the answers of tools, because messages may have been removed.
+        texts = [part.content for of in messages for part in of.parts if part.part_kind == "tool-return"]
+        at = int(texts[-1].split()[-1]) if texts else 0
+        if at >= len(asked):
+            return ModelResponse(parts=[TextPart(", ".join(texts))])
+        return ModelResponse(parts=[ToolCallPart("transfer", args, tool_call_id="call_0") for args in asked[at]])
+
+    return FunctionModel(model)
+
+
+async def test_arguments_that_are_equal_after_their_validation_name_different_calls(url, run_id):
+    ran = []
+
+    async def transfer(to: str, sum: int = 5) -> str:
+        ran.append((to, sum))
+        return f"transfer {len(ran)}"
+
+    model = repeating([{"to": "ada"}], [{"to": "ada", "sum": 5}], [{"to": "ada", "sum": "5"}])
+    async with runlog.connect(url) as rl:
+        for _ in range(2):
+            agent = Agent(model, name="a", tools=[transfer], capabilities=[RunlogDurability()])
+            async with rl.run(run_id):
+                assert (await agent.run("pay")).output == "transfer 1, transfer 2, transfer 3"
+            assert ran == [("ada", 5)] * 3
+
+
+async def test_a_call_whose_earlier_messages_were_removed_gets_no_other_result_or_verdict(url, run_id):
+    ran, validated = [], []
+
+    def check(ctx: RunContext, to: str) -> None:
+        validated.append(to)
+
+    async def transfer(to: str) -> str:
+        ran.append(to)
+        return f"transfer {len(ran)}"
+
+    def keep_the_last(messages):
+        return messages[:1] + messages[-2:] if len(messages) > 3 else messages
+
+    model = repeating(*[[{"to": "ada"}]] * 3)
+    tools = [FunctionToolset([Tool(transfer, args_validator=check)], id="bank")]
+    capabilities = [RunlogDurability(), ProcessHistory(keep_the_last)]
+    async with runlog.connect(url) as rl:
+        for _ in range(2):
+            agent = Agent(model, name="a", toolsets=tools, capabilities=capabilities)
+            async with rl.run(run_id):
+                with pytest.raises(runlog.Conflict, match=r"messages between them were removed"):
+                    await agent.run("pay")
+            assert ran == ["ada"] * 2 and validated == ["ada"] * 3
 
 
 async def test_a_streamed_answer_is_the_same_as_one_that_is_not(url, run_id):

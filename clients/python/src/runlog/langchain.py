@@ -19,7 +19,7 @@ from . import aio, sync
 from ._effect import Answer, Call
 from ._ends import Ends, Kinds
 from ._json import Json, encode
-from ._model_calls import ModelCall, numbered
+from ._model_calls import AskingMessages, ModelCall, with_number
 from ._tool import current_run, no_run_error
 from ._values import Unrecordable, to_json
 from .errors import Invalid, Usage
@@ -28,6 +28,7 @@ from .langgraph._store import dump, load
 
 ToolAnswer = ToolMessage | Command[Any]
 _MEMBERS = {"content", "status", "name"}
+_asking_messages = AskingMessages()
 
 
 class RunlogMiddleware(AgentMiddleware[AgentState[Any], Any]):
@@ -78,10 +79,14 @@ class RunlogMiddleware(AgentMiddleware[AgentState[Any], Any]):
         recorded = to_json(args)
         if key is None:
             # With a key the model's id of the call is not needed: the key identifies the call.
-            call_id = request.tool_call["id"]
-            recorded = numbered(
-                {"id": call_id, "args": recorded}, (call_id, name, args), _calls_of_messages(request.state), run.id
+            call = (request.tool_call["id"], name)
+            messages = _model_messages(request.state)
+            recorded = with_number(
+                {"id": call[0], "args": recorded}, call, [_calls_of(each) for each in messages], run.id
             )
+            asked_by = next((each for each in reversed(messages) if call in _calls_of(each)), None)
+            if asked_by is not None and asked_by.id is not None:
+                _asking_messages.check(run, call, recorded, asked_by.id)
         repeatable = name in self._repeatable
         return run.call(name, recorded, effect, key=key, ends=self._ends, unique=True, repeatable=repeatable)
 
@@ -112,19 +117,20 @@ class RunlogMiddleware(AgentMiddleware[AgentState[Any], Any]):
         return _answer(answer.result, request, self._serde)
 
 
-def _calls_of_messages(state: Any) -> list[list[ModelCall]]:
-    """The calls of tools that the model made, by message."""
-    found: object = state
+def _model_messages(state: Any) -> list[AIMessage]:
+    """The model's messages in the state of a graph."""
+    messages: object = state
     if isinstance(state, dict):
-        found = cast("dict[str, object]", state).get("messages")
+        messages = cast("dict[str, object]", state).get("messages")
     elif not isinstance(state, list):
-        found = getattr(state, "messages", None)
-    messages = cast("list[object]", found) if isinstance(found, list) else []
-    return [
-        [(call["id"], call["name"], call["args"]) for call in message.tool_calls]
-        for message in messages
-        if isinstance(message, AIMessage)
-    ]
+        messages = getattr(state, "messages", None)
+    every = cast("list[object]", messages) if isinstance(messages, list) else []
+    return [message for message in every if isinstance(message, AIMessage)]
+
+
+def _calls_of(message: AIMessage) -> list[ModelCall]:
+    """The calls of tools that the model made in a message."""
+    return [(call["id"], call["name"]) for call in message.tool_calls]
 
 
 def _recorded(answer: ToolAnswer, serde: StrictSerializer) -> Any:

@@ -49,15 +49,15 @@ from pydantic_core import to_jsonable_python
 
 from ._effect import Answer, Call
 from ._ends import Ends, Kinds
-from ._json import Json, args_sha256, fingerprint
-from ._model_calls import ModelCall, numbered
+from ._json import Json
+from ._model_calls import AskingMessages, ModelCall, with_number
 from ._models import in_order
 from ._records import new_id
 from ._session import Session
 from ._tool import current_run, no_run_error
 from ._values import Unrecordable, to_json
 from .aio import Run
-from .errors import Action, Conflict, Error, Usage
+from .errors import Conflict, Error, Usage
 
 Key = Callable[[str, dict[str, Any]], str | None]
 Body = Callable[[], Awaitable[object]]
@@ -130,9 +130,9 @@ class _AgentRuns:
     def next_id(self, run_id: str) -> str:
         """Reserves the first free agent run, and returns its id. Numbers follow the order in which agent runs begin."""
         name = self._reserve(run_id)
-        given = name if name in self.recorded else f"{name}@{new_id()[:8]}"
-        self.names[given] = name
-        return given
+        agent_run_id = name if name in self.recorded else f"{name}@{new_id()[:8]}"
+        self.names[agent_run_id] = name
+        return agent_run_id
 
     def _reserve(self, run_id: str) -> str:
         task = asyncio.current_task()
@@ -144,29 +144,28 @@ class _AgentRuns:
                 return name
         raise AssertionError("numbers do not end")
 
-    def begin(self, run_id: str, given: str | None, history: Sequence[ModelMessage]) -> _AgentRun:
+    def begin(self, run_id: str, agent_run_id: str | None, history: Sequence[ModelMessage]) -> _AgentRun:
         """Begins the agent run with an id. An agent run whose messages are in the history has ended: then this is a later one,
         as the answer to an approval that a process before this one asked for."""
         ended = {_name_of(message) for message in history}
-        while self.names.get(given or "") in ended:
-            found = self.of(given)
+        while self.names.get(agent_run_id or "") in ended:
+            found = self.of(agent_run_id)
             found.owner, found.finished = None, True
-            self.names[given or ""] = self._reserve(run_id)
-        return self.of(given)
+            self.names[agent_run_id or ""] = self._reserve(run_id)
+        return self.of(agent_run_id)
 
-    def name(self, given: str | None) -> str:
+    def name(self, agent_run_id: str | None) -> str:
         """The name of an agent run: the same in every process, other than its id. An id that the caller chose is its name."""
-        return self.names.get(given or "", given or "")
+        return self.names.get(agent_run_id or "", agent_run_id or "")
 
-    def of(self, given: str | None) -> _AgentRun:
+    def of(self, agent_run_id: str | None) -> _AgentRun:
         """The agent run of an id, new or not."""
-        return self.runs.setdefault(self.name(given), _AgentRun())
+        return self.runs.setdefault(self.name(agent_run_id), _AgentRun())
 
 
 # Pydantic AI asks for the id of an agent run without waiting.
 Session.lists_keys = True
-_conversations: weakref.WeakKeyDictionary[Run, dict[str, str]] = weakref.WeakKeyDictionary()
-"""The agent run that first made a call, by the call's fingerprint."""
+_asking_messages = AskingMessages()
 _agent_runs: weakref.WeakKeyDictionary[Run, _AgentRuns] = weakref.WeakKeyDictionary()
 
 
@@ -331,13 +330,7 @@ class _Backend(JournalCallableOperationBackend[Any]):
             case ModelCompactMessagesId():
                 return await self._numbered(run, _COMPACT, body, parts[-1], _last(parts[1].messages))
             case ToolsetValidateToolArgumentsId():
-                args = {"id": parts[2].tool_call_id, "tool": parts[0]}
-                key = f"{_runs_of(run).name(parts[2].run_id)}/{parts[2].tool_call_id}"
-                # A model server may repeat ids.
-                number = sum(_has_call(of, parts[2].tool_call_id) for of in parts[2].messages)
-                if number > 1:
-                    key += f"/{number}"
-                return await self._repeatable(run, _VALIDATE, args, body, key)
+                return await self._validate(run, parts[0], parts[1], parts[2], body)
             case ToolsetCallToolId():
                 return await self._tool(run, parts[0], parts[1], parts[2], body)
             case CapabilityOperationId():
@@ -356,24 +349,25 @@ class _Backend(JournalCallableOperationBackend[Any]):
         # A key identifies its call by itself.
         recorded: Json = args
         if key is None:
-            call = (ctx.tool_call_id, tool, arguments)
-            recorded = numbered({"id": ctx.tool_call_id, "args": args}, call, _calls_of(ctx.messages), run.id)
-            self._check_conversation(run, tool, recorded, ctx)
+            call = (ctx.tool_call_id, tool)
+            recorded = with_number(
+                {"id": call[0], "args": args}, call, [_calls_of(each) for each in ctx.messages], run.id
+            )
+            # Processors of the history may have removed its message.
+            asked_by = next((each for each in reversed(ctx.messages) if call in _calls_of(each)), None)
+            agent_run = _name_of(asked_by) if asked_by is not None else None
+            _asking_messages.check(run, call, recorded, (agent_run, *_request_of(run, ctx)))
         repeatable = tool in self._tools_repeatable
         return await self._call(run, tool, recorded, body, key, self._ends, repeatable=repeatable)
 
-    def _check_conversation(self, run: Run, tool: str, recorded: Json, ctx: RunContext[Any]) -> None:
-        """Raises `Conflict` if another conversation in this handle made the same call, with the same id."""
-        asked_by = next((_name_of(of) for of in reversed(ctx.messages) if _has_call(of, ctx.tool_call_id)), None)
-        if asked_by is None:
-            return
-        known = _conversations.setdefault(run, {}).setdefault(fingerprint(tool, args_sha256(recorded)), asked_by)
-        if known != asked_by:
-            message = (
-                f"the model made the same call of {tool} in two agent runs of run {run.id}, with the same id "
-                f"{ctx.tool_call_id!r}: the later call did not run. Give the tool a key, or the agent run the messages before it"
-            )
-            raise Conflict(message, action=Action.FIX_THE_INPUT, run_id=run.id)
+    async def _validate(self, run: Run, tool: str, arguments: object, ctx: RunContext[Any], body: Body) -> object:
+        """Identifies a validation by the model's request and by all of its call: a model server may repeat ids."""
+        values = to_jsonable_python(in_order(arguments, to_json), fallback=to_json)
+        sha256 = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+        agent_run, request = _request_of(run, ctx)
+        args: Json = {"id": ctx.tool_call_id, "tool": tool, "args_sha256": sha256, "request": request}
+        key = f"{agent_run}/{request}/{ctx.tool_call_id}/{tool}/{sha256}"
+        return await self._repeatable(run, _VALIDATE, args, body, key)
 
     async def _numbered(self, run: Run, kind: str, body: Body, ctx: RunContext[Any], last: str) -> object:
         """Identifies a request by its number in its agent run, whichever model answers it. With an id from its
@@ -440,22 +434,16 @@ class _Backend(JournalCallableOperationBackend[Any]):
         return answer.result
 
 
-def _calls_of(messages: Sequence[ModelMessage]) -> list[list[ModelCall]]:
-    """The calls of tools that the model made, by message."""
-    return [
-        [
-            (part.tool_call_id, part.tool_name, part.args_as_dict())
-            for part in message.parts
-            if isinstance(part, ToolCallPart)
-        ]
-        for message in messages
-        if isinstance(message, ModelResponse)
-    ]
-
-
-def _has_call(message: ModelMessage, call_id: str | None) -> bool:
+def _calls_of(message: ModelMessage) -> list[ModelCall]:
+    """The calls of tools that the model made in a message."""
     parts = message.parts if isinstance(message, ModelResponse) else ()
-    return any(isinstance(part, ToolCallPart) and part.tool_call_id == call_id for part in parts)
+    return [(part.tool_call_id, part.tool_name) for part in parts if isinstance(part, ToolCallPart)]
+
+
+def _request_of(run: Run, ctx: RunContext[Any]) -> tuple[str, int]:
+    """The agent run, and the number of its last answered request to the model: the same in each process."""
+    runs = _runs_of(run)
+    return runs.name(ctx.run_id), runs.of(ctx.run_id).counts[MODEL]
 
 
 def _name_of(message: ModelMessage) -> str | None:

@@ -110,6 +110,18 @@ async def test_an_earlier_checkpoint_is_continued_as_often_as_it_is_read(url, pr
             assert (await graph.ainvoke({"log": [said]}, earlier))["log"] == ["first", "one", said, "one"]
 
 
+async def test_of_loops_that_read_an_earlier_checkpoint_at_once_one_continues(url, prefix, config, monkeypatch):
+    async with RunlogSaver.connect(url, prefix=prefix) as saver:
+        graph = chain(saver, one)
+        await graph.ainvoke({"log": ["first"]}, config)
+        earlier = (await graph.aget_state(config)).config
+        with monkeypatch.context() as patched:
+            read_together(saver, patched)
+            await at_once([graph, graph], [{"log": ["second"]}, {"log": ["another second"]}], earlier)
+        # After that each loop that reads it continues it.
+        assert (await graph.ainvoke({"log": ["a third"]}, earlier))["log"] == ["first", "one", "a third", "one"]
+
+
 def test_the_same_without_async(url, prefix):
     of_loop = {"source": "loop", "step": 1}
     with RunlogSaver.connect(url, prefix=prefix) as saver:

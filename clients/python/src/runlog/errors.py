@@ -147,8 +147,8 @@ class Fenced(Error, kind="fenced", action=Action.STOP):
 class Conflict(Error, kind="conflict", action=Action.REOPEN):
     """The journal knows more than the operation assumed, or the run has ended.
 
-    If `problem` has the reason `active`, the process of the effect may still record the result, and nothing was decided. `age_millis`
-    in `problem` is the age of the last record of its run's writer; an older server does not send it."""
+    If `problem` has the reason `active`, the process of the effect may still record the result, and nothing was decided.
+    `age_millis` in `problem` is the age of the last record of its run's writer; an older server does not send it."""
 
 
 class Diverged(Conflict, action=Action.FIX_THE_INPUT):

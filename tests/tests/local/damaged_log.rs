@@ -44,7 +44,7 @@ fn config(dir: &Path, offsets_min: u64) -> Config {
 async fn the_records_before_a_damaged_record_are_served_and_the_partition_stops_at_it() {
     let (log, dir) = (MemoryLog::new(1), tempdir().unwrap());
     let intact = Projector::start(config(dir.path(), u64::MAX), Arc::new(log.clone())).await.unwrap();
-    let run: RunId = id(&run_in(FIRST, 1, "run"));
+    let run: RunId = id(run_in(FIRST, 1, "run"));
     let mut agent = Agent::new(run.as_str());
     let records = (0..RECORDS).map(|_| entry(&agent.turn("hello"))).collect();
     log.append(FIRST, records).await.unwrap();

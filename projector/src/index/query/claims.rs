@@ -11,12 +11,14 @@ use runlog_schemas::{
 };
 use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
+/// None for an epoch without an applied claim.
+type ByEpoch = HashMap<(RunId, Epoch), Option<Rc<RunClaim>>>;
+
 /// The claims that a page names. Each is read once, with two gets.
 pub(super) struct Claims<'a, R> {
     rows: &'a R,
     horizons: &'a Horizons,
-    /// None for an epoch without an applied claim.
-    read: RefCell<HashMap<(RunId, Epoch), Option<Rc<RunClaim>>>>,
+    read: RefCell<ByEpoch>,
 }
 
 impl<'a, R: Rows> Claims<'a, R> {

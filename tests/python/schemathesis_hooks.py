@@ -13,13 +13,14 @@ PARTITIONS = 4
 PLACE = re.compile("((?:at-least=)?)([0-9]+):([0-9:]+)")
 
 # Messages of refused requests that match their schema. No schema can say that a cursor comes from the page
-# before, that a position is in the log, which one of several parameters is needed, or which payloads schemas/avsc allows.
+# before, that a position is in the log, which one of several parameters is needed, which payloads schemas/avsc allows, or which
+# schema version this server writes.
 UNSAID = re.compile(
     "is not a cursor that this server gave|is not a cursor of the changes of this index|the cursor belongs to another query|not a cursor of this list"
     "|the journal has no partition|is in partition [0-9]+, not in [0-9]+|cannot skip offset [0-9]+"
     "|can be read, and its partition did not stop there"
     "|log id .* was named, and this server reads|an acceptance needs either a `run_id` or `unknown_runs`"
-    "|needs args, a fingerprint or a key"
+    "|needs args, a fingerprint or a key|and this server writes at most version"
     "|contradicted effects have ended: leave out|return=ack excludes|also= needs|an outcome needs a position or a record_id|a query of events needs"
     # `date-time` has years before 1970, too.
     "|is not a time of RFC 3339 from 1970 on|is not a payload type"

@@ -495,6 +495,7 @@ class Request:
     """The request of a tool call, as a middleware receives it."""
 
     tool_call: ClassVar = {"name": "book", "args": {"seat": "1A"}, "id": "call-1"}
+    state: ClassVar = {"messages": []}
 
 
 def test_a_command_of_a_tool_has_the_types_of_the_list(url, run_id):

@@ -50,8 +50,8 @@ const CONTINUE: &[&str] = &[
     "whole_recovery",
 ];
 
-/// The other methods: they show records, or concern no run of the journal.
-const OTHERS: &[&str] = &["connect", "offload_payload", "permit", "records"];
+/// The other methods: they show records, concern no run of the journal, or ask a server, whose claims refuse runs in doubt.
+const OTHERS: &[&str] = &["claim_conditionally", "connect", "offload_payload", "permit", "records"];
 
 fn unique() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(1);

@@ -114,8 +114,9 @@ fn a_page_of_effects_with_large_evidence_ends_early_and_the_next_page_continues(
     };
     PartitionId::all(2).flat_map(two_runs).for_each(|run| fill(&run, 7));
     let listed = pages("/v1/effects?limit=1000&consistency=latest", "effects");
-    let full = PAGE_BYTES_MAX.div_ceil(RESULTS * RECORD_BYTES);
-    assert_eq!(listed.iter().map(Vec::len).collect::<Vec<_>>(), [full, 28 - full]);
+    // Evidence has its result in the payload and beside it.
+    let full = PAGE_BYTES_MAX.div_ceil(2 * RESULTS * RECORD_BYTES);
+    assert_eq!(listed.iter().map(Vec::len).collect::<Vec<_>>(), [full, full, 28 - 2 * full]);
     assert!((0..2).all(|partition| listed.concat().iter().any(|effect| effect["position"]["partition"] == partition)));
     fill("large", full + 1);
     let listed = pages("/v1/runs/large/recovery?limit=1000", "pending");

@@ -16,6 +16,7 @@ use crate::{
     refs::{CorrelationEntry, DestinationRef, EntityRef, PrivacyClass, SourceRef},
     schema::Version,
 };
+use std::sync::OnceLock;
 
 mod event;
 mod framing;
@@ -92,6 +93,21 @@ pub struct Envelope<'a> {
     payload_at: usize,
     version: &'static Version,
     datum: &'a [u8],
+    hashes: Hashes,
+}
+
+/// Hashes of a record, each computed once. They depend on no public field that a reader may change.
+#[derive(Clone, Debug, Default)]
+struct Hashes {
+    content: OnceLock<ContentHash>,
+    payload: OnceLock<Sha256>,
+}
+
+/// Equal records have equal hashes, whether or not these are computed.
+impl PartialEq for Hashes {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 impl<'a> Envelope<'a> {
@@ -164,6 +180,7 @@ impl<'a> Envelope<'a> {
             payload_at,
             version,
             datum,
+            hashes: Hashes::default(),
         })
     }
 
@@ -172,6 +189,10 @@ impl<'a> Envelope<'a> {
     /// `principal_proof`, `only_own` and `approver` are hashed as null, so that a resent record has the same hash after a change of
     /// the server's key or of the client's credential.
     pub fn content_hash(&self) -> ContentHash {
+        *self.hashes.content.get_or_init(|| self.compute_content_hash())
+    }
+
+    fn compute_content_hash(&self) -> ContentHash {
         let [_, second, last] = self.facts_end;
         let version = self.facts.version_of_content();
         let end = self.facts_end[usize::from(version) - 1];
@@ -197,6 +218,10 @@ impl<'a> Envelope<'a> {
     /// Returns the SHA-256 of the payload's encoding, inline or stored. Equal completions have equal hashes. A batch's hash covers
     /// the content hashes of its records, so that it does not depend on their numbers.
     pub fn payload_hash(&self) -> Sha256 {
+        *self.hashes.payload.get_or_init(|| self.compute_payload_hash())
+    }
+
+    fn compute_payload_hash(&self) -> Sha256 {
         if self.kind == RecordKind::Batch
             && let Ok(records) = self.records()
         {

@@ -203,6 +203,10 @@ fn a_missing_topic_is_not_created_beside_an_index() -> anyhow::Result<()> {
     let journal = journal_id(&server)?;
     ensure!(server.terminate()?.0 == Some(0));
     delete(&config)?;
+    // The broker still describes a topic for a moment after it has acknowledged the deletion.
+    while admin::describe(&config)?.is_some() {
+        thread::yield_now();
+    }
     for launch in [launch.clone(), launch.with("--new-journal")] {
         is_refused(&launch, &config, &["does not exist", &journal, "--brokers", "--data"])?;
     }

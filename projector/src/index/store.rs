@@ -31,6 +31,7 @@ use std::{
 };
 
 pub mod anomalies;
+mod bodies;
 mod buckets;
 mod budget;
 pub mod checkpoints;

@@ -63,6 +63,13 @@ fn newest(dir: &Path, ending: &str) -> anyhow::Result<PathBuf> {
     file.with_context(|| format!("no .{ending} in {}", dir.display()))
 }
 
+/// The index's file of bodies.
+fn bodies(dir: &Path) -> anyhow::Result<PathBuf> {
+    let mut files = fs::read_dir(dir)?.filter_map(Result::ok).map(|entry| entry.path());
+    let file = files.find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("bodies-")));
+    file.with_context(|| format!("no bodies in {}", dir.display()))
+}
+
 /// The result of a write that a power cut interrupted: a part of its last bytes, or other bytes in their place.
 #[derive(Clone, Copy, Debug)]
 enum Tear {
@@ -201,12 +208,12 @@ fn a_damaged_index_names_the_folder_to_delete_and_is_built_again() -> anyhow::Re
     // An orderly end flushes it.
     launch.start()?.terminate()?;
     let dir = folder.path().join("index/1/0");
-    for ending in ["sst", "manifest"] {
-        if ending == "sst" {
-            damage(&newest(&dir, ending)?)?;
-        } else {
-            let current = fs::read_to_string(dir.join("CURRENT"))?;
-            damage(&dir.join(current.trim()))?;
+    for kind in ["table", "manifest", "bodies", "no bodies"] {
+        match kind {
+            "table" => damage(&newest(&dir, "sst")?)?,
+            "manifest" => damage(&dir.join(fs::read_to_string(dir.join("CURRENT"))?.trim()))?,
+            "bodies" => damage(&bodies(&dir)?)?,
+            _ => fs::remove_file(bodies(&dir)?)?,
         }
         let advice = "delete this folder, and start again";
         match launch.start() {

@@ -40,7 +40,7 @@ pub const INDEX: Index = Index::new(
         ),
         RowFamily::new::<CheckpointRow>(1, "checkpoints", &[RUN, KeyPart::Text("checkpoint_id")]),
         RowFamily::new::<ArrayRow>(2, "arrays", &[RUN]),
-        RowFamily::new::<MessageRow>(3, "messages", &[RUN, KeyPart::U64("number")]),
+        RowFamily::new::<MessageRow>(3, "messages", &[RUN, KeyPart::U64("number")]).as_bodies(),
         RowFamily::new::<Vec<Range>>(4, "pages", &[RUN, KeyPart::U64("number")]),
     ],
 );

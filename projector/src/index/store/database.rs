@@ -3,6 +3,7 @@
 //! All column families are flushed together (`atomic_flush`), so that the rows on disk are always of one commit.
 
 use super::{
+    bodies::{BodyFile, BodyScan},
     budget::Budget,
     error::Error,
     meta,
@@ -13,7 +14,7 @@ use super::{
     tables::TableFiles,
 };
 use rocksdb::{ColumnFamily, Direction, ErrorKind, ReadOptions, ReadTier, properties};
-use runlog_schemas::id::Offset;
+use runlog_schemas::{datum::Datum as _, id::Offset};
 use std::{
     collections::HashMap,
     fmt,
@@ -40,6 +41,9 @@ pub(super) struct Database {
     db: rocksdb::DB,
     dir: PathBuf,
     numbers: Numbers,
+    bodies: BodyFile,
+    /// The limit of a memtable of runs, bytes.
+    memtable_bytes: usize,
     /// Held for writing while tables are added, and for reading while a snapshot is taken.
     ingestion: RwLock<()>,
 }
@@ -77,8 +81,12 @@ impl Database {
                 }
             }
         }
+        let key = meta::bodies();
+        let row = db.get_pinned(key.bytes()).map_err(failed)?.map(|row| decode(key.bytes(), &row)).transpose()?;
+        let bodies = BodyFile::open(dir, &db.get_db_identity().map_err(failed)?, budget.bodies.clone(), row)?;
+        let memtable_bytes = budget.memtable_bytes();
         let (dir, numbers, ingestion) = (dir.to_owned(), Numbers::default(), RwLock::default());
-        let database = Self { db, dir, numbers, ingestion };
+        let database = Self { db, dir, numbers, bodies, memtable_bytes, ingestion };
         database.next_number(&mut database.numbers.next())?;
         Ok(database)
     }
@@ -102,9 +110,20 @@ impl Database {
 
     /// Flushes the committed rows: if `waits`, returns when they are on disk, otherwise flushes in the background.
     pub(super) fn flush(&self, waits: bool) -> Result<(), Error> {
+        self.bodies.sync()?;
         let mut options = rocksdb::FlushOptions::default();
         options.set_wait(waits);
         self.db.flush_cfs_opt(&self.families().collect::<Vec<_>>(), &options).map_err(|source| self.rocks(source))
+    }
+
+    /// Begins a flush before RocksDB begins one of its own, which would not wait for the bodies.
+    fn flush_before_full(&self) -> Result<(), Error> {
+        let is_nearly_full = |cf: ColumnFamilyName| {
+            let family = self.db.cf_handle(cf.as_str());
+            let bytes = family.and_then(|family| self.int_property(family, properties::CUR_SIZE_ACTIVE_MEM_TABLE));
+            bytes.is_some_and(|bytes| bytes > options::memtable_bytes(self.memtable_bytes, cf) / 8 * 7)
+        };
+        if ColumnFamilyName::ALL.into_iter().any(is_nearly_full) { self.flush(false) } else { Ok(()) }
     }
 
     /// The next offset on disk.
@@ -142,9 +161,12 @@ impl Database {
         let mut next = self.numbers.next();
         let first = self.next_number(&mut next)?;
         assert!(first == 0, "tables can only be added to a store without runs, but {} has some", self.dir.display());
-        let TableFiles { runs, default, run_tables, event_tables } = files;
+        let TableFiles { runs, default, run_tables, event_tables, bodies } = files;
         let _ingestion = self.ingestion.write().unwrap_or_else(PoisonError::into_inner);
         *next = None;
+        if let Some((built, row)) = bodies {
+            self.bodies.install(&built, row)?;
+        }
         for (cf, files) in [
             (ColumnFamilyName::Runs, run_tables),
             (ColumnFamilyName::Events, event_tables),
@@ -273,6 +295,15 @@ impl Database {
     }
 }
 
+impl Drop for Database {
+    fn drop(&mut self) {
+        // RocksDB flushes the rows when it is closed. If this fails, the next start finds out whether a body is missing.
+        if let Err(error) = self.bodies.sync() {
+            tracing::error!(dir = %self.dir.display(), %error, "the bodies of the index could not be synced");
+        }
+    }
+}
+
 impl Commit for Database {
     fn commit<'a>(&self, rows: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>) -> Result<(), Error> {
         let mut next = self.numbers.next();
@@ -285,19 +316,32 @@ impl Commit for Database {
         }
         // Rows are sorted by column family.
         let mut family = None;
-        for (cf, key, row) in rows.rows() {
+        let (mut bodies, mut stored) = (self.bodies.append(), Vec::new());
+        for (cf, key, row, is_body) in rows.rows_and_bodies() {
             let (_, family) = match family {
                 Some((last, family)) if last == cf => (last, family),
                 _ => *family.insert((cf, self.cf_handle(cf))),
             };
             match row {
+                Some(row) if is_body => {
+                    bodies.encode(row, &mut stored)?;
+                    batch.put_cf(family, key, &stored);
+                }
                 Some(row) => batch.put_cf(family, key, row),
                 None => batch.delete_cf(family, key),
             }
         }
+        let end = bodies.write()?;
+        if let Some(end) = &end {
+            batch.put(meta::bodies().bytes(), end.to_bytes());
+        }
         let mut options = rocksdb::WriteOptions::default();
         options.disable_wal(true);
         self.db.write_opt(batch, &options).map_err(|source| self.rocks(source))?;
+        if let Some(end) = end {
+            bodies.keep(end);
+            self.flush_before_full()?;
+        }
         *next = Some(first + rows.new.len() as u64);
         rows.new.iter().for_each(|(run, number)| self.numbers.cache(run, *number));
         Ok(())
@@ -306,13 +350,17 @@ impl Commit for Database {
 
 impl Rows for Database {
     fn row(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        let Some((cf, key)) = self.locate(key, ReadTier::All)? else { return Ok(None) };
-        self.db.get_cf(self.cf_handle(cf), key).map_err(|source| self.rocks(source))
+        let Some((cf, on_disk)) = self.locate(key, ReadTier::All)? else { return Ok(None) };
+        let row = self.db.get_cf(self.cf_handle(cf), on_disk).map_err(|source| self.rocks(source))?;
+        row.map(|row| self.bodies.row(key, row, false)).transpose()
     }
 
     fn scan(&self, prefix: &[u8], start: &[u8], direction: Direction, visit: &mut Visit<'_>) -> Result<(), Error> {
         let iterate = |cf| self.db.raw_iterator_cf(self.cf_handle(cf));
-        self.scan_by((&iterate, ReadTier::All), prefix, start, direction, visit)
+        let mut bodies = BodyScan::new(&self.bodies, false, prefix.len() < 2);
+        let mut with_bodies = |key: &[u8], row: &[u8]| bodies.visit(key, row, visit);
+        self.scan_by((&iterate, ReadTier::All), prefix, start, direction, &mut with_bodies)?;
+        bodies.finish(visit)
     }
 }
 
@@ -356,13 +404,19 @@ impl DatabaseSnapshot<'_> {
 
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         self.count()?;
-        let Some((cf, key)) = self.database.locate(key, self.tier)? else { return Ok(None) };
-        let row = self.snapshot.get_pinned_cf_opt(self.database.cf_handle(cf), key, options_of(self.tier));
+        let cached_only = self.tier == ReadTier::BlockCache;
+        let Some((cf, on_disk)) = self.database.locate(key, self.tier)? else { return Ok(None) };
+        let row = self.snapshot.get_pinned_cf_opt(self.database.cf_handle(cf), on_disk, options_of(self.tier));
         let row = row.map_err(|source| self.database.rocks(source))?;
-        if self.tier == ReadTier::BlockCache && row.as_ref().is_some_and(|row| row.len() > CACHED_ROW_BYTES_MAX) {
+        let Some(row) = row else { return Ok(None) };
+        if cached_only && row.len() > CACHED_ROW_BYTES_MAX {
             return Err(Error::NotCached);
         }
-        Ok(row.map(|row| row.to_vec()))
+        let row = self.database.bodies.row(key, row.to_vec(), cached_only)?;
+        if cached_only && row.len() > CACHED_ROW_BYTES_MAX {
+            return Err(Error::NotCached);
+        }
+        Ok(Some(row))
     }
 }
 
@@ -373,12 +427,15 @@ impl Rows for DatabaseSnapshot<'_> {
 
     fn scan(&self, prefix: &[u8], start: &[u8], direction: Direction, visit: &mut Visit<'_>) -> Result<(), Error> {
         let iterate = |cf| self.snapshot.raw_iterator_cf_opt(self.database.cf_handle(cf), options_of(self.tier));
+        let cached_only = self.tier == ReadTier::BlockCache;
+        let mut bodies = BodyScan::new(&self.database.bodies, cached_only, prefix.len() < 2);
         let mut counted = |key: &[u8], row: &[u8]| {
             self.count()?;
-            visit(key, row)
+            bodies.visit(key, row, visit)
         };
         let scanned = self.database.scan_by((&iterate, self.tier), prefix, start, direction, &mut counted);
-        scanned.map_err(|error| self.not_cached(error))
+        scanned.map_err(|error| self.not_cached(error))?;
+        bodies.finish(visit)
     }
 }
 

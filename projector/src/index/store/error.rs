@@ -12,9 +12,9 @@ pub enum Error {
     Full {
         /// The database's folder.
         dir: PathBuf,
-        /// RocksDB's message.
+        /// The message of RocksDB or of the system.
         #[source]
-        source: rocksdb::Error,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The files have changed since they were written.
     #[error(
@@ -26,6 +26,28 @@ pub enum Error {
         /// RocksDB's message.
         #[source]
         source: rocksdb::Error,
+    },
+    /// The file of bodies lacks bodies that rows name, or belongs to another index.
+    #[error(
+        "the index store in {dir} is damaged: {file}: {why}; stop the server, delete this folder, and start again: it is built \
+         from the log"
+    )]
+    TornBodies {
+        /// The database's folder.
+        dir: PathBuf,
+        /// The file's name.
+        file: String,
+        /// The damage.
+        why: String,
+    },
+    /// The file of bodies could not be read or written.
+    #[error("body file {path}")]
+    BodyFile {
+        /// The file.
+        path: PathBuf,
+        /// The system's message.
+        #[source]
+        source: std::io::Error,
     },
     /// RocksDB failed otherwise: another process in the folder, a disk that fails.
     #[error("index store in {dir}")]
@@ -98,13 +120,20 @@ impl Error {
         let dir = dir.to_owned();
         match source.kind() {
             rocksdb::ErrorKind::Corruption => Self::Torn { dir, source },
-            _ if source.as_ref().contains(NO_SPACE) => Self::Full { dir, source },
+            _ if source.as_ref().contains(NO_SPACE) => Self::Full { dir, source: source.into() },
             _ => Self::Rocks { dir, source },
+        }
+    }
+
+    pub(super) fn from_body_file(dir: &Path, path: &Path, source: std::io::Error) -> Self {
+        match source.kind() {
+            std::io::ErrorKind::StorageFull => Self::Full { dir: dir.to_owned(), source: source.into() },
+            _ => Self::BodyFile { path: path.to_owned(), source },
         }
     }
 
     /// Whether only a rebuild from the log helps.
     pub fn damaged(&self) -> bool {
-        matches!(self, Self::Torn { .. } | Self::Damaged { .. })
+        matches!(self, Self::Torn { .. } | Self::TornBodies { .. } | Self::Damaged { .. })
     }
 }

@@ -56,22 +56,29 @@ pub struct RowFamily {
     pub key: &'static [KeyPart],
     /// The content of the rows.
     pub row: RowType,
+    /// Whether the rows are long and written once: on disk they are bodies (`store/bodies.rs`).
+    pub bodies: bool,
 }
 
 impl RowFamily {
     /// Rows of type `T`.
     pub const fn new<T: Datum + Serialize>(order: u8, name: &'static str, key: &'static [KeyPart]) -> Self {
-        Self { order, name, key, row: RowType::Fields(to_json::<T>) }
+        Self { order, name, key, row: RowType::Fields(to_json::<T>), bodies: false }
     }
 
     /// Rows without content: the key contains all information.
     pub const fn empty(order: u8, name: &'static str, key: &'static [KeyPart]) -> Self {
-        Self { order, name, key, row: RowType::Empty }
+        Self { order, name, key, row: RowType::Empty, bodies: false }
     }
 
-    /// Rows of type [`RecordRow`](super::records::RecordRow). The key starts with the run and the offset.
+    /// Rows of type [`RecordRow`](super::records::RecordRow), which are bodies. The key starts with the run and the offset.
     pub const fn records(order: u8, name: &'static str, key: &'static [KeyPart]) -> Self {
-        Self { order, name, key, row: RowType::Record }
+        Self { order, name, key, row: RowType::Record, bodies: true }
+    }
+
+    /// The same rows, as bodies: the family's keys start with the run.
+    pub const fn as_bodies(self) -> Self {
+        Self { bodies: true, ..self }
     }
 }
 

@@ -13,7 +13,7 @@ use runlog_schemas::{
 pub const INDEX: Index = Index::new(0, "meta", &[]);
 
 /// The layout of the rows and of their keys.
-const ROWS: u32 = 23;
+const ROWS: u32 = 24;
 /// The layout that this build writes. A build that reads another schema version can have other rows after a skip, because it
 /// may read the skipped record: so it builds its indices anew.
 pub const LAYOUT: u32 = ROWS * 1000 + schema::NEWEST as u32;
@@ -77,6 +77,21 @@ pub fn accepted(run_id: Option<RunId<&str>>) -> Key {
 pub fn committed() -> Key {
     Key::new(INDEX, 10)
 }
+
+/// The body file: its number, and the end of the bodies that rows name. Only on disk.
+pub fn bodies() -> Key {
+    Key::new(INDEX, 12)
+}
+
+/// A body file (`store/bodies.rs`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BodiesRow {
+    /// Its number within the folder.
+    pub file: u32,
+    /// The end of its last block, bytes.
+    pub end: u64,
+}
+datum!(BodiesRow { file, end });
 
 /// A store's progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -8,7 +8,7 @@
 //!
 //! Each column family either grows at its end or is small. A table with rows of both kinds would overlap all tables.
 
-use super::{buckets, error::Error, key::beginning, numbers};
+use super::{bodies::is_body, buckets, error::Error, key::beginning, numbers};
 
 /// A column family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,6 +74,8 @@ struct OnDiskRow<'r> {
     from: usize,
     to: usize,
     row: Option<&'r [u8]>,
+    /// Whether its family's rows are bodies.
+    is_body: bool,
 }
 
 impl<'r> OnDisk<'r> {
@@ -92,7 +94,8 @@ impl<'r> OnDisk<'r> {
             let cf = append_key(key, &mut all.keys, |run| number(run, row.is_some()))?;
             let Some(cf) = cf else { continue };
             let to = all.keys.len();
-            all.rows.push(OnDiskRow { cf, beginning: beginning(&all.keys[from..to]), from, to, row });
+            let beginning = beginning(&all.keys[from..to]);
+            all.rows.push(OnDiskRow { cf, beginning, from, to, row, is_body: is_body(key) });
         }
         let Self { keys, rows, .. } = &mut all;
         rows.sort_unstable_by(|one, other| {
@@ -102,14 +105,21 @@ impl<'r> OnDisk<'r> {
         Ok(all)
     }
 
-    /// The rows: column family, key and value. Without the rows that assign numbers to runs.
+    /// The rows: column family, key and value. Without the rows that assign numbers to runs. Bodies are not replaced by
+    /// references.
     pub fn rows(&self) -> impl Iterator<Item = (ColumnFamilyName, &[u8], Option<&'r [u8]>)> {
-        self.rows.iter().map(|row| (row.cf, &self.keys[row.from..row.to], row.row))
+        self.rows_and_bodies().map(|(cf, key, row, _)| (cf, key, row))
     }
 
-    /// Bytes of all keys and values.
+    /// The same rows, and whether each is a body. The bodies of a run are together, in the order of the log.
+    pub(super) fn rows_and_bodies(&self) -> impl Iterator<Item = (ColumnFamilyName, &[u8], Option<&'r [u8]>, bool)> {
+        self.rows.iter().map(|row| (row.cf, &self.keys[row.from..row.to], row.row, row.is_body))
+    }
+
+    /// Bytes of all keys, and of all values except bodies.
     pub(super) fn bytes(&self) -> usize {
-        self.keys.len() + self.rows.iter().map(|row| row.row.map_or(0, <[u8]>::len)).sum::<usize>()
+        let values = self.rows.iter().filter(|row| !row.is_body);
+        self.keys.len() + values.map(|row| row.row.map_or(0, <[u8]>::len)).sum::<usize>()
     }
 
     /// The number of rows.

@@ -21,6 +21,11 @@ const L0_TABLES: i32 = 8;
 const FILE_BYTES: u64 = 16 << 20;
 const EVENTS_FILE_BYTES: u64 = 4 << 20;
 
+/// The size at which RocksDB flushes a column family's memtable. `runs` is that size for the memtable of runs.
+pub(super) fn memtable_bytes(runs: usize, cf: ColumnFamilyName) -> usize {
+    if cf == ColumnFamilyName::Runs { runs } else { runs / SMALL_SHARE }
+}
+
 /// Builds the options of a column family of a store with this budget. The default column family's options also apply to the
 /// whole database.
 pub(super) fn build(budget: &Budget, cf: ColumnFamilyName) -> rocksdb::Options {
@@ -43,8 +48,7 @@ pub(super) fn build(budget: &Budget, cf: ColumnFamilyName) -> rocksdb::Options {
     options.set_atomic_flush(true);
     options.set_block_based_table_factory(&table);
     options.set_write_buffer_manager(&budget.buffers);
-    let share = if cf == ColumnFamilyName::Runs { 1 } else { SMALL_SHARE };
-    options.set_write_buffer_size(budget.memtable_bytes() / share);
+    options.set_write_buffer_size(memtable_bytes(budget.memtable_bytes(), cf));
     options.set_max_write_buffer_number(3);
     // Most ids that are looked up are new: the filter answers without walking the memtable.
     options.set_memtable_whole_key_filtering(true);

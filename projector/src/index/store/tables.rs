@@ -11,17 +11,21 @@
 //! and never a wrong table.
 
 use super::{
+    bodies::{BodyMemory, BodyTable, is_body},
     budget::Budget,
     error::Error,
+    meta::{self, BodiesRow},
     numbers,
     on_disk::{ColumnFamilyName, append_key},
     options,
 };
 use rocksdb::SstFileWriter;
+use runlog_schemas::datum::Datum as _;
 use std::{
     collections::BTreeMap,
     fmt,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 /// The sizes of tables, bytes of rows before compression.
@@ -44,10 +48,15 @@ pub struct TableFiles {
     pub(super) run_tables: Vec<PathBuf>,
     pub(super) event_tables: Vec<PathBuf>,
     pub(super) default: Vec<PathBuf>,
+    /// The file of bodies.
+    pub(super) bodies: Option<(PathBuf, BodiesRow)>,
 }
 
 /// The options of tables for a store.
-pub struct TableOptions(rocksdb::Options);
+pub struct TableOptions {
+    tables: rocksdb::Options,
+    bodies: Arc<BodyMemory>,
+}
 
 impl fmt::Debug for TableOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -58,7 +67,7 @@ impl fmt::Debug for TableOptions {
 impl TableOptions {
     /// The options with which a store with this budget writes its own tables.
     pub fn new(budget: &Budget) -> Self {
-        Self(options::build(budget, ColumnFamilyName::Default))
+        Self { tables: options::build(budget, ColumnFamilyName::Default), bodies: budget.bodies.clone() }
     }
 }
 
@@ -72,6 +81,7 @@ pub struct Tables<'o> {
     files: Vec<PathBuf>,
     run_tables: Stream<'o>,
     event_tables: Stream<'o>,
+    bodies: BodyTable,
     /// The run of the current rows, and its number.
     run: Option<(Vec<u8>, u64)>,
 }
@@ -109,7 +119,8 @@ impl<'o> Tables<'o> {
     pub fn new(options: &'o TableOptions, folder: PathBuf, bytes: TableBytes) -> Self {
         let (families, files, run_tables, event_tables) =
             (BTreeMap::new(), Vec::new(), Stream::default(), Stream::default());
-        Self { options, folder, bytes, families, files, run_tables, event_tables, run: None }
+        let bodies = BodyTable::new(&folder, options.bodies.clone());
+        Self { options, folder, bytes, families, files, run_tables, event_tables, bodies, run: None }
     }
 
     /// Adds a row. Its key must be greater than every earlier key of its family, or of its run and family if it is stored
@@ -118,6 +129,11 @@ impl<'o> Tables<'o> {
         let mut on_disk = Vec::with_capacity(key.len() + NUMBER_BYTES);
         match append_key(key, &mut on_disk, |run| self.number(run).map(Some))? {
             Some(ColumnFamilyName::Default) | None => self.put_other(key, row),
+            Some(cf) if is_body(key) => {
+                let mut stored = Vec::new();
+                self.bodies.encode(row, &mut stored)?;
+                self.put_in_order(cf, &on_disk, &stored)
+            }
             Some(cf) => self.put_in_order(cf, &on_disk, row),
         }
     }
@@ -186,6 +202,11 @@ impl<'o> Tables<'o> {
     /// Syncs and closes all tables, and returns their files. The tables do not overlap, so RocksDB puts them on one
     /// level.
     pub fn finish(mut self) -> Result<TableFiles, Error> {
+        let no_bodies = BodyTable::new(&self.folder, self.options.bodies.clone());
+        let bodies = std::mem::replace(&mut self.bodies, no_bodies).finish()?;
+        if let Some((_, row)) = &bodies {
+            self.put_other(meta::bodies().bytes(), &row.to_bytes())?;
+        }
         let failed = |source| Error::from_rocksdb(&self.folder, source);
         for stream in [&mut self.run_tables, &mut self.event_tables] {
             if let Some((mut table, _)) = stream.table.take() {
@@ -217,7 +238,7 @@ impl<'o> Tables<'o> {
         }
         let Self { files: default, run_tables, event_tables, run, .. } = self;
         let runs = run.map_or(0, |(_, last)| last + 1);
-        Ok(TableFiles { runs, run_tables: run_tables.files, event_tables: event_tables.files, default })
+        Ok(TableFiles { runs, run_tables: run_tables.files, event_tables: event_tables.files, default, bodies })
     }
 }
 
@@ -228,7 +249,7 @@ fn create_table<'o>(
     files: &mut Vec<PathBuf>,
 ) -> Result<SstFileWriter<'o>, Error> {
     let path = name.with_extension(format!("{}.sst", files.len()));
-    let table = SstFileWriter::create(&options.0);
+    let table = SstFileWriter::create(&options.tables);
     table.open(&path).map_err(|source| Error::from_rocksdb(&path, source))?;
     files.push(path);
     Ok(table)
@@ -236,9 +257,8 @@ fn create_table<'o>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Commit as _, Rows as _, Store, meta};
+    use super::super::{Commit as _, Rows as _, Store};
     use super::*;
-    use runlog_schemas::datum::Datum as _;
     use std::ops::ControlFlow;
 
     type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -249,8 +269,10 @@ mod tests {
         let mut tables = Tables::new(options, folder, TableBytes { min: 100, max: 300 });
         let mut rows = Rows::new();
         let mut put = |key: Vec<u8>, number| {
-            tables.put(&key, &[number; 10]).expect("the families' keys are in order");
-            rows.insert(key, vec![number; 10]);
+            // Records are bodies.
+            let row = vec![number; if key.starts_with(&[2, 0]) { 300 } else { 10 }];
+            tables.put(&key, &row).expect("the families' keys are in order");
+            rows.insert(key, row);
         };
         for number in 0..100 {
             for family in [[9, 1], [1, 0], [5, 0], [5, 1], [6, 1], [6, 2], [9, 0]] {
@@ -344,7 +366,7 @@ mod tests {
             write_tables(&options, folder.path().join("tables"));
         assert!(default.len() > 7, "{default:?}");
         for (name, files) in [("runs", run_tables), ("events", event_tables), ("default", default)] {
-            let store = rocksdb::DB::open(&options.0, folder.path().join(name)).expect("a database");
+            let store = rocksdb::DB::open(&options.tables, folder.path().join(name)).expect("a database");
             let mut ingest = rocksdb::IngestExternalFileOptions::default();
             // RocksDB numbers tables that overlap one another.
             ingest.set_allow_global_seqno(false);

@@ -2,8 +2,11 @@
 
 mod places;
 
-use super::{Budget, Commit, Error, Rows, Store, database::CACHED_ROWS_MAX, meta};
-use runlog_schemas::{datum::Datum as _, id::Offset};
+use super::{Budget, Commit, Error, Rows, Store, database::CACHED_ROWS_MAX, meta, records};
+use runlog_schemas::{
+    datum::Datum as _,
+    id::{Offset, RunId},
+};
 use std::{
     collections::BTreeMap,
     fs,
@@ -19,12 +22,18 @@ fn open(dir: &Path) -> Store {
     Store::open(dir, &Budget::new(BYTES)).expect("the disk has space")
 }
 
-/// The rows of a commit: a row of its own, and the offset after it.
-fn commit(number: u32) -> [(Vec<u8>, Vec<u8>); 2] {
+/// The rows of a commit: a row and a body of its own, and the offset after it.
+fn commit(number: u32) -> [(Vec<u8>, Vec<u8>); 3] {
     let progress = meta::Progress { next_offset: Offset::from(number + 1), last: None };
     let bytes = (number % 7 * 9000) as usize + 8;
     let row: Vec<u8> = number.to_be_bytes().into_iter().cycle().take(bytes).collect();
-    [(row_key(number), row), (meta::progress().into_bytes(), progress.to_bytes())]
+    let body: Vec<u8> = row.iter().map(|byte| !byte).collect();
+    [(row_key(number), row), (body_key(number), body), (meta::progress().into_bytes(), progress.to_bytes())]
+}
+
+fn body_key(number: u32) -> Vec<u8> {
+    let run = RunId::new(if number.is_multiple_of(2) { "even" } else { "odd" }).expect("an id");
+    records::key(run, number.into(), 0).into_bytes()
 }
 
 fn row_key(number: u32) -> Vec<u8> {
@@ -58,9 +67,11 @@ fn reached(store: &Store) -> u32 {
     let progress: meta::Progress = store.get(&meta::progress()).expect("it can be read").unwrap_or_default();
     let next = u32::try_from(progress.next_offset.get()).expect("a number of commits");
     for number in 0..COMMITS {
-        let row = store.row(&row_key(number)).expect("it can be read");
-        let expected = (number < next).then(|| commit(number)[0].1.clone());
-        assert!(row == expected, "row {number} of a store at {next}");
+        for (nth, key) in [row_key(number), body_key(number)].into_iter().enumerate() {
+            let row = store.row(&key).expect("it can be read");
+            let expected = (number < next).then(|| commit(number)[nth].1.clone());
+            assert!(row == expected, "row {nth} of commit {number} of a store at {next}");
+        }
     }
     next
 }
@@ -115,7 +126,8 @@ fn the_write_ahead_log_of_an_older_version_is_read_and_no_longer_written() {
         older.put(meta::layout().bytes(), meta::LAYOUT.to_bytes()).expect("the disk has space");
         for number in 0..COMMITS {
             let mut batch = rocksdb::WriteBatch::default();
-            commit(number).iter().for_each(|(key, row)| batch.put(key, row));
+            let [row, _, progress] = commit(number);
+            [row, progress].iter().for_each(|(key, row)| batch.put(key, row));
             older.write(batch).expect("the disk has space");
         }
         killed(&dir, &copy);
@@ -123,8 +135,11 @@ fn the_write_ahead_log_of_an_older_version_is_read_and_no_longer_written() {
     }
     let store = open(&copy);
     assert_eq!(store.durable().expect("it can be read"), COMMITS.into());
-    assert_eq!(reached(&store), COMMITS);
-    store.commit(rows(&commit(0))).expect("the disk has space");
+    for number in 0..COMMITS {
+        assert!(store.row(&row_key(number)).expect("it can be read").as_ref() == Some(&commit(number)[0].1));
+    }
+    let [row, _, progress] = commit(0);
+    store.commit(rows(&[row, progress])).expect("the disk has space");
     assert_eq!(logged(), 0, "the log is removed, and no new log is written");
 }
 

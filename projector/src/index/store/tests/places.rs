@@ -143,7 +143,8 @@ fn a_store_on_disk_answers_as_one_in_memory() {
         let (before, held) = (disk.view(), View::Memory(memory.snapshot()));
         let mut changed: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::new();
         for _ in 0..random.below(6) {
-            let row = (random.below(3) > 0).then(|| format!("{step}").into_bytes());
+            // Short rows, and bodies of which one or many fit into a block.
+            let row = (random.below(3) > 0).then(|| format!("{step}").repeat(random.pick(&[1, 99, 9999])).into_bytes());
             let key = random.key().into_bytes();
             changed.retain(|(known, _)| *known != key);
             changed.push((key, row));

@@ -34,6 +34,7 @@ mod homes;
 mod http_answers;
 mod http_questions;
 mod identities;
+mod index_bytes;
 mod index_changes;
 mod instances;
 mod interleaved_polls;

@@ -17,6 +17,8 @@ import { utf8 } from "./sha256.js";
 
 export const RECOVERY_PAGE = 1000;
 const REQUESTS_PAGE = 100;
+/** The path of a run, which begins the paths of its resources. */
+const RUN = /^\/v1\/runs\/[^/?]+/;
 /** The hash of a run without records. */
 export const NO_RECORDS = "0".repeat(64);
 const RETRY_AFTER_MAX = 86_400;
@@ -94,7 +96,7 @@ export class Api {
 
   /** The current server's features, requested once. */
   async features(): Promise<ReadonlySet<string>> {
-    const journal = this.servers.journalOf(this.servers.current) ?? (await this.#tried(async ({ journal }) => journal, this.config.deadlineMs));
+    const journal = this.servers.journalOf(this.servers.current) ?? (await this.#tried("/v1/journal", async ({ journal }) => journal));
     return new Set(journal.features);
   }
 
@@ -114,8 +116,8 @@ export class Api {
 
   /** Tries until there is an answer, a final error, or the deadline. `once` gets the server whose journal was compared, and the
    * milliseconds of a try. Other operations may have made another server the current one since. */
-  async #tried<T>(once: (at: Identified, ms: number) => Promise<T>, ms: number): Promise<T> {
-    const tries = new Tries(this.servers, ms);
+  async #tried<T>(path: string, once: (at: Identified, ms: number) => Promise<T>, ms = this.config.deadlineMs): Promise<T> {
+    const tries = new Tries(this.servers, ms, RUN.exec(path)?.[0]);
     for (;;) {
       const left = tries.begin();
       let pause: number;
@@ -154,9 +156,9 @@ export class Api {
   }
 
   /** Runs a query. Its errors say that nothing happened. */
-  async #query<T>(once: (at: Identified, ms: number) => Promise<T>, ms = this.config.deadlineMs): Promise<T> {
+  async #query<T>(path: string, once: (at: Identified, ms: number) => Promise<T>, ms?: number): Promise<T> {
     try {
-      return await this.#tried(once, ms);
+      return await this.#tried(path, once, ms);
     } catch (error) {
       if (error instanceof RunlogError) error.happened = "nothing";
       throw error;
@@ -170,7 +172,8 @@ export class Api {
 
   /** As `get`, with the text of the answer. */
   getText<T>(path: string): Promise<[T, string]> {
-    return this.#query(({ server }, left) => this.#answerText(this.servers.request("GET", server, path, left))) as Promise<[T, string]>;
+    const once = ({ server }: Identified, left: number) => this.#answerText(this.servers.request("GET", server, path, left));
+    return this.#query(path, once) as Promise<[T, string]>;
   }
 
   /** As `get`, with `undefined` for `not_found`. */
@@ -182,7 +185,7 @@ export class Api {
    * server knows logs; the server then refuses the position of another log. An address may lead to several servers, and an older
    * one gets the query without the log. */
   #getAt<T>(position: Position, path: (log: string) => string, ms: number): Promise<T> {
-    return this.#query(async ({ server, journal }, left) => {
+    return this.#query(path(""), async ({ server, journal }, left) => {
       if (position.log && journal.features?.includes("logs")) {
         try {
           return (await this.#answer(this.servers.request("GET", server, path(`@${position.log}`), left))) as T;
@@ -198,7 +201,7 @@ export class Api {
   post<T>(path: string, content: JsonObject): Promise<T> {
     const body = encode(content);
     const once = ({ server }: Identified, left: number) => this.#answer(this.servers.request("POST", server, path, left, body));
-    return this.#tried(once, this.config.deadlineMs) as Promise<T>;
+    return this.#tried(path, once) as Promise<T>;
   }
 
   /** Appends records, in order, and returns their outcomes.
@@ -210,7 +213,7 @@ export class Api {
     const body = encode(isOne ? records[0]! : records);
     const path = `${runPath(runId)}/records`;
     const sentAt = new SentAt();
-    return this.#tried(async ({ server, journal }, left) => {
+    return this.#tried(path, async ({ server, journal }, left) => {
       // The next try may ask another server, which may be older.
       const hasReadBack = readBack && journal.features?.includes("read_back");
       const times = hasReadBack ? { sentAt, askedAt: new SentAt() } : { sentAt };
@@ -221,7 +224,7 @@ export class Api {
         throw new Unavailable(`the answer from ${request.server} does not have an outcome for each record`);
       }
       return outcomes.map((outcome) => ({ ...outcome, ...times }));
-    }, this.config.deadlineMs);
+    });
   }
 
   /** Claims a run, with `only_if` only if it still has that hash. The server finds a claim that is sent again by its `record_id`. */

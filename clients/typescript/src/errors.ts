@@ -160,7 +160,8 @@ export class PartitionStopped extends RunlogError {
   static override readonly kind = "partition_stopped";
 }
 /** The server did not answer, or refused the request for now. With the action `operator`, every named server reads a mirror of the
- * journal: name a server of the home. Nothing happened. */
+ * journal: name a server of the home. With the action `fix_the_input`, no named server holds the run's partition: name one of
+ * `problem.not_here.instances`. Nothing happened in both cases. */
 export class Unavailable extends RunlogError {
   static override readonly kind = "unavailable";
   static override readonly action: Action = "retry";
@@ -203,6 +204,7 @@ export function ofProblem(problem: Problem): RunlogError {
   const detail = String(problem["detail"] ?? problem["title"] ?? "");
   if (kind === ReconcileRequired.kind) return new ReconcileRequired(detail, String(problem["record_id"] ?? ""), [], { problem });
   const known = KINDS.get(kind);
+  if (isNotHere(problem)) return new Unavailable(`${detail}; connect to one of these URLs`, { problem, action: "fix_the_input" });
   if (known) return new known(detail, isMirror(problem) ? { problem, action: "operator" } : { problem });
   const byStatus = problem["status"] === 401 ? Unauthenticated : problem["status"] === 403 ? Forbidden : RunlogError;
   const error = new byStatus(detail, { problem });
@@ -213,6 +215,16 @@ export function ofProblem(problem: Problem): RunlogError {
 /** Whether a server refused a request because it reads a mirror of the journal. The request had no effect, and only a server of the
  * home accepts it. */
 export const isMirror = (problem: Problem): boolean => problem["kind"] === Unavailable.kind && problem["reason"] === "mirror";
+
+/** Whether a server refused a request because it does not hold the run's partition. The request had no effect; `instancesOf` has the
+ * servers that accept it. */
+export const isNotHere = (problem: Problem): boolean => problem["kind"] === Unavailable.kind && problem["reason"] === "not_here";
+
+/** The URLs of the servers that hold the partition of a refused request. */
+export function instancesOf(problem: Problem): string[] {
+  const named = (problem["not_here"] as { instances?: unknown } | undefined)?.instances;
+  return Array.isArray(named) ? named.filter((url) => typeof url === "string") : [];
+}
 
 /** Whether a server refused to continue a run that the journal's lost home may have continued. No record was appended. */
 export const isDoubt = (error: RunlogError): boolean =>

@@ -92,6 +92,7 @@ export interface Pending {
 
 export interface Checkpoint {
   checkpoint_id: string;
+  checkpoint_seq?: number;
   covers_journal_seq: number;
   messages?: Json[];
   state?: Json;
@@ -104,6 +105,7 @@ export interface RecoveryAnswer {
   reason?: string | null;
   writer_id: string;
   epoch: number;
+  hash?: string;
   next_journal_seq: number;
   next_checkpoint_seq: number;
   position?: Position | null;
@@ -114,8 +116,14 @@ export interface RecoveryAnswer {
   wakes: unknown[];
   messages: unknown[];
   write_backs: unknown[];
-  missing_content: unknown[];
+  missing_content: MissingRecord[];
   next_cursor?: string | null;
+}
+
+/** A record whose content cannot be read. */
+export interface MissingRecord {
+  record_id: string;
+  payload_type: string;
 }
 
 export interface LostContent {
@@ -148,8 +156,18 @@ export interface LookupAnswer {
   request_record_id?: string | null;
 }
 
+/** A record in a list. */
+export interface RecordLine {
+  record_id: string;
+  epoch: number;
+  payload_type?: string;
+  /** The whole record, if the query asked for it and its content can be read. */
+  record?: Json;
+  payload?: Json;
+}
+
 /** A page of a run's records. */
 export interface RecordsPage {
-  records: { payload_type?: string; record?: Json }[];
+  records: RecordLine[];
   next_cursor?: string | null;
 }

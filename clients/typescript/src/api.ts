@@ -4,7 +4,7 @@
 // log once, even if the first try already appended them.
 
 import type {
-  CallAnswer, Checkpoint, Head, Journal, LookupAnswer, Outcome, Position, ReadBack, RecordsPage, RecoveryAnswer,
+  CallAnswer, Checkpoint, Head, Journal, LookupAnswer, Outcome, Position, ReadBack, RecordLine, RecordsPage, RecoveryAnswer,
 } from "./answers.js";
 import { SentAt, sleep } from "./clock.js";
 import type { Config } from "./config.js";
@@ -275,9 +275,34 @@ export class Api {
       for (const part of ["pending", ...AFTER_PENDING, "missing_content"] as const) (whole[part] as unknown[]).push(...page[part]);
       cursor = page.next_cursor;
     }
-    if (!whole.checkpoint) return { ...whole, checkpoint: null };
-    const messages = memberText(memberText(text, "checkpoint") ?? "{}", "messages");
-    return { ...whole, checkpoint: { ...whole.checkpoint, message_texts: messages ? elementTexts(messages) : [] } };
+    return withTexts(whole, text);
+  }
+
+  /** The first page of a recovery, with at most one call: the run's head and its latest valid checkpoint, with `full` also its messages
+   * and their texts. */
+  async resumePoint(runId: string, full: boolean): Promise<WholeRecovery | undefined> {
+    const path = `${runPath(runId)}/recovery${query({ full, content: false, limit: 1, consistency: "latest" })}`;
+    const read = await found(this.getText<RecoveryAnswer>(path));
+    return read && withTexts(...read);
+  }
+
+  /** The valid checkpoint with an id, with its messages. */
+  checkpointById(runId: string, checkpointId: string): Promise<Checkpoint | undefined> {
+    return this.find(`${runPath(runId)}/checkpoints/${segment(checkpointId)}?consistency=latest`);
+  }
+
+  /** A page of the records with a correlation entry, each whole. */
+  async recordsPage(
+    runId: string, [key, value]: readonly [string, string], cursor: string | undefined, limit = 1000, order?: "desc",
+  ): Promise<RecordsPage> {
+    const terms = query({ whole: true, limit, correlation: `${key}=${value}`, bytes: "base64", consistency: "latest", order, cursor });
+    return (await this.find<RecordsPage>(`${runPath(runId)}/records${terms}`)) ?? { records: [] };
+  }
+
+  /** The newest records of a run, newest first. */
+  async newestRecords(runId: string, limit: number): Promise<RecordLine[]> {
+    const terms = query({ order: "desc", limit, consistency: "latest" });
+    return (await this.find<RecordsPage>(`${runPath(runId)}/records${terms}`))?.records ?? [];
   }
 
   /** A recovery without a checkpoint, with all pending effects. They come first, so few pages are read, however many calls the run
@@ -323,6 +348,13 @@ export class Api {
     const line = page?.records.find((each) => each.payload_type === "run_lifecycle" && each.record);
     return line && String(recordOf(recordOf(line.record)["payload"])["reason"]);
   }
+}
+
+/** A recovery with the texts of its checkpoint's messages, from the text of its first page. */
+function withTexts(whole: RecoveryAnswer, text: string): WholeRecovery {
+  if (!whole.checkpoint) return { ...whole, checkpoint: null };
+  const messages = memberText(memberText(text, "checkpoint") ?? "{}", "messages");
+  return { ...whole, checkpoint: { ...whole.checkpoint, message_texts: messages ? elementTexts(messages) : [] } };
 }
 
 const missingPage = (runId: string) => new Internal(`run ${runId}: a page of its recovery was not found`);

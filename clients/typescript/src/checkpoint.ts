@@ -22,6 +22,17 @@ export interface MessageList {
   readonly hashes: readonly string[];
 }
 
+/** A message of the base's list, in place of its content. */
+export class Kept {
+  constructor(readonly hash: string, readonly size: number) {}
+
+  /** The message with a content. */
+  static of(message: Json): Kept {
+    const text = utf8(encode(message));
+    return new Kept(sha256Hex(text), text.length);
+  }
+}
+
 /** The list of a checkpoint that was read. */
 export const listOf = (checkpoint: WholeRecovery["checkpoint"]): MessageList =>
   checkpoint ? { checkpointId: checkpoint.checkpoint_id, hashes: checkpoint.message_texts.map(sha256Hex) } : { hashes: [] };
@@ -35,12 +46,10 @@ interface Span {
 /** The payload of the checkpoint of `messages` and `state`, and the base of the checkpoint after it. Linear in both lists. Throws
  * `TooLarge` for a list that readers refuse. */
 export function buildCheckpoint(
-  base: MessageList, checkpointId: string, messages: readonly Json[], fields: { [name: string]: Json }, state: Json,
+  base: MessageList, checkpointId: string, messages: readonly (Json | Kept)[], fields: { [name: string]: Json }, state: Json,
 ): [Payload, MessageList] {
-  const parts = messages.map((message) => {
-    const text = utf8(encode(message));
-    return { hash: sha256Hex(text), size: text.length };
-  });
+  const parts = messages.map((message) => (message instanceof Kept ? message : Kept.of(message)));
+  const keeps = messages.some((message) => message instanceof Kept);
   const size = parts.reduce((sum, part) => sum + part.size, 0);
   if (parts.length > MESSAGES_MAX || size > MESSAGE_BYTES_MAX) {
     const limits = `more than ${MESSAGES_MAX} or ${MESSAGE_BYTES_MAX}`;
@@ -49,20 +58,20 @@ export function buildCheckpoint(
   const hashes = parts.map((part) => part.hash);
   const { own, spans, ownBytes } = draft(base, messages, parts);
   const payload: { [name: string]: Json } & { type: string } = { type: "loop_checkpoint", checkpoint_id: checkpointId, ...fields, schema_version: 1 };
-  if (base.checkpointId !== undefined && ownBytes + SPAN_BYTES * spans.length + BASE_BYTES < size) {
+  if (base.checkpointId !== undefined && (keeps || ownBytes + SPAN_BYTES * spans.length + BASE_BYTES < size)) {
     payload["base"] = base.checkpointId;
     payload["messages"] = own;
     if (!areDefault(spans, base.hashes.length, own.length)) {
       payload["spans"] = spans.map(({ fromBase, from, count }) => ({ from_base: fromBase, from, count }));
     }
-  } else payload["messages"] = messages;
+  } else payload["messages"] = messages.filter((message) => !(message instanceof Kept)) as Json[];
   if (state !== null) payload["state"] = state;
   payload["state_hash"] = stateHash(hashes, state);
   return [payload, { checkpointId, hashes }];
 }
 
 /** The own messages and spans of a list on a base. */
-function draft(base: MessageList, messages: readonly Json[], parts: readonly { hash: string; size: number }[]) {
+function draft(base: MessageList, messages: readonly (Json | Kept)[], parts: readonly Kept[]) {
   const own: Json[] = [];
   const ownAt = new Map<string, number>();
   const spans: Span[] = [];
@@ -86,7 +95,9 @@ function draft(base: MessageList, messages: readonly Json[], parts: readonly { h
     }
     let known = ownAt.get(hash);
     if (known === undefined) {
-      known = own.push(messages[index]!) - 1;
+      const message = messages[index]!;
+      if (message instanceof Kept) throw new Error("a message without its content is not in the base's list");
+      known = own.push(message) - 1;
       ownAt.set(hash, known);
       ownBytes += size;
     }

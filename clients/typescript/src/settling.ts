@@ -125,7 +125,7 @@ export class Settling {
         outbox.neverStarted.shift();
         continue;
       }
-      if (!intent.key) {
+      if (!intent.key && (await this.#mustWithdraw(intent.call.id))) {
         try {
           await writer.append(writer.records.notDone(intent.call.id, writer.epoch));
         } catch (error) {
@@ -137,6 +137,14 @@ export class Settling {
       await this.#restorePending(intent);
       outbox.neverStarted.shift();
     }
+  }
+
+  /** Whether a call whose last attempt never started waits for the decision that it did not happen. With a key, or repeatable, an
+   * earlier attempt may have happened, and the call may run again without a decision. */
+  async #mustWithdraw(call: string): Promise<boolean> {
+    const found = (await this.api.pending(this.runId))?.pending.find(({ id }) => id === call);
+    if (!found || keyOf(found) || found.evidence.length) return false;
+    return found.attempts === 1 || found.class !== "retry_safe";
   }
 
   /** Makes a call with the journal's current state answer the next call. */
@@ -220,7 +228,7 @@ export class Settling {
     }
     for (let intent = outbox.neverStarted[0]; intent; intent = outbox.neverStarted[0]) {
       // Only the new writer of a lost run knows whether it started the effect since.
-      if (!writer.lost && !intent.key) {
+      if (!writer.lost && !intent.key && (await this.#mustWithdraw(intent.call.id))) {
         const record = writer.records.notDone(intent.call.id, writer.epoch);
         await writer.appendEvidence(record).catch(unless(Forbidden, ReconcileRequired));
       }

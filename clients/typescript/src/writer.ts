@@ -51,7 +51,7 @@ export class Writer {
   ended: string | undefined;
   /** Records that were sent without an answer. They may be in the log. */
   unacknowledged: readonly Record[] | undefined;
-  #numbersUnsure = false;
+  numbersUnsure = false;
   /** A claim whose outcome is unknown. */
   #claim: Claim | undefined;
   /** The secret of the last claim that took effect. */
@@ -69,12 +69,12 @@ export class Writer {
   /** Claims the epoch after `epoch`. A retry after a failure sends the same claim.
    *
    * With `onlyIf`, the hash of the run's head in this epoch, the claim throws `Conflict` if the run then has another head, and fences
-   * no other process. The server must have the feature `only_if`. */
-  async claimAfter(epoch: number, onlyIf?: string): Promise<void> {
+   * no other process. The server must have the feature `only_if`. `purpose` is appended to the name of this process in the claim. */
+  async claimAfter(epoch: number, onlyIf?: string, purpose = ""): Promise<void> {
     const claim = await this.#claimOf(epoch + 1);
     if (onlyIf === undefined) await this.#appendClaim(claim);
     else {
-      const claimed_by = this.api.config.claimedBy;
+      const claimed_by = this.api.config.claimedBy + purpose;
       const body = { record_id: claim.recordId, writer_id: claim.writerId, claimed_by, ...handleOf(claim), only_if: { hash: onlyIf } };
       try {
         await this.api.claim(this.runId, body);
@@ -83,10 +83,23 @@ export class Writer {
         throw error;
       }
     }
+    this.#begin(claim);
+  }
+
+  /** Adopts a claim that was applied: records now have its writer id and epoch. */
+  #begin(claim: Claim): void {
     this.writerId = claim.writerId;
     this.epoch = claim.epoch;
     this.#secret = claim.secret;
     this.#claim = this.over = this.unacknowledged = undefined;
+  }
+
+  /** Adopts this writer's claim if the run's head shows that it was applied, although its answer was lost. Returns whether it did. */
+  adopt(head: WriterName): boolean {
+    const claim = this.#claim;
+    if (!claim || head.writer_id !== claim.writerId || head.epoch !== claim.epoch) return false;
+    this.#begin(claim);
+    return true;
   }
 
   /** The claim of an epoch. While its outcome is unknown, the same claim is returned. A writer that claims its run again keeps its
@@ -118,12 +131,12 @@ export class Writer {
     if (!this.isWriterIn(head)) throw this.notWriterIn(head.epoch);
     this.nextJournalSeq = head.next_journal_seq;
     this.nextCheckpointSeq = head.next_checkpoint_seq;
-    this.#numbersUnsure = false;
+    this.numbersUnsure = false;
   }
 
   /** Reads the next numbers after a refusal. */
   async syncIfUnsure(): Promise<void> {
-    if (!this.#numbersUnsure) return;
+    if (!this.numbersUnsure) return;
     const head = await this.api.run(this.runId);
     if (!head) throw this.notWriterIn(0);
     this.sync(head);
@@ -199,9 +212,14 @@ export class Writer {
    *
    * Throws `Fenced` or `Conflict` if the record was refused. After an error with `unknown` the record is in `unacknowledged`. */
   async append(record: Record, readBack = false): Promise<TimedOutcome> {
+    return (await this.appendAll([record], readBack))[0]!;
+  }
+
+  /** As `append`, for several records in one request. */
+  async appendAll(records: readonly Record[], readBack = false): Promise<TimedOutcome[]> {
     this.checkOver();
     if (this.unacknowledged) throw new Error("an earlier append is not settled");
-    this.unacknowledged = [this.#signed(record)];
+    this.unacknowledged = records.map((record) => this.#signed(record));
     let outcomes: TimedOutcome[];
     try {
       outcomes = await this.#send(this.unacknowledged, readBack);
@@ -209,8 +227,8 @@ export class Writer {
       if (error instanceof RunlogError && error.happened === "nothing") this.unacknowledged = undefined;
       throw error;
     }
-    this.check([record], outcomes);
-    return outcomes[0]!;
+    this.check(records, outcomes);
+    return outcomes;
   }
 
   /** Resends the unacknowledged records. Returns them with their outcomes; `undefined` if there were none. */
@@ -239,7 +257,7 @@ export class Writer {
   #note({ payload }: Record, outcome: Outcome): void {
     // A refusal may consume numbers.
     if (!tookEffect(outcome)) {
-      this.#numbersUnsure = true;
+      this.numbersUnsure = true;
       return;
     }
     this.nextJournalSeq = Math.max(this.nextJournalSeq, (outcome.journal_seq ?? 0) + 1);

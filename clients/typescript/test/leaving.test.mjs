@@ -111,3 +111,65 @@ test("a_recorded_answer_whose_caller_left_answers_the_call_that_is_made_again_at
   await assert.rejects(run.tool("pay", { sum: 1 }, { signal: stop.signal }, () => assert.fail("ran again")), /enough/);
   assert.equal((await again(run)).result, "paid");
 });
+
+const resolutions = async (run) => {
+  const { records } = await (await fetch(`${url}/v1/runs/${run.id}/records?whole=true`)).json();
+  return records.filter((line) => line.payload_type === "effect_resolution");
+};
+const attempts = async (run) => (await rl.recover(run.id)).pending.map((call) => [call.class, call.attempts]);
+const lost = () => { throw new TypeError("fetch failed"); };
+
+for (const [name, options] of [["with_a_key", { key: "k" }], ["that_is_repeatable", { repeatable: true }]]) {
+  test(`an_interrupted_repeat_of_a_call_${name}_does_not_say_that_its_earlier_attempts_did_not_happen`, async () => {
+    for (const hasAnswer of [true, false]) {
+      const stop = new AbortController();
+      const slow = connectTo(url, { deadlineMs: 2000, fetch: async (path, init) => {
+        const answer = await fetch(path, init);
+        if (!init.body?.includes("tool_call_attempt") || stop.signal.aborted) return answer;
+        stop.abort(new Error("enough"));
+        return hasAnswer ? answer : Response.json({ kind: "internal", title: "broken", status: 500 }, { status: 500 });
+      } });
+      const run = await slow.open(newRun());
+      const pay = (effect, signal) => run.tool("pay", { sum: 1 }, { ...options, signal }, effect);
+      await assert.rejects(pay(lost), Unavailable);
+      await assert.rejects(pay(() => assert.fail("started"), stop.signal), /enough/);
+      await run.reopen();
+      assert.deepEqual(await resolutions(run), []);
+      assert.deepEqual(await attempts(run), [["retry_safe", 2]]);
+      assert.equal(await pay(() => "paid"), "paid");
+    }
+  });
+
+  test(`a_retry_of_a_call_${name}_that_was_left_before_it_began_does_not_say_that_the_first_attempt_did_not_happen`, async () => {
+    const stop = new AbortController();
+    const slow = connectTo(url, { fetch: async (path, init) => {
+      const answer = await fetch(path, init);
+      if (init.body?.includes("tool_call_attempt")) stop.abort(new Error("enough"));
+      return answer;
+    } });
+    const run = await slow.open(newRun());
+    const calling = { ...options, signal: stop.signal, retry: { attempts: 2, pauseMs: () => 0 } };
+    await assert.rejects(run.tool("pay", { sum: 1 }, calling, lost), /enough/);
+    const pay = () => run.tool("pay", { sum: 1 }, options, () => "paid");
+    const isRunning = (error) => (error instanceof Unavailable ? undefined : Promise.reject(error));
+    let paid;
+    while (!paid) paid = await pay().catch(isRunning);
+    assert.deepEqual(await resolutions(run), []);
+  });
+}
+
+test("a_repeat_that_an_operator_allowed_and_that_never_began_is_withdrawn", async () => {
+  const stop = new AbortController();
+  const slow = connectTo(url, { fetch: async (path, init) => {
+    const answer = await fetch(path, init);
+    if (init.body?.includes("tool_call_attempt")) stop.abort(new Error("enough"));
+    return answer;
+  } });
+  const run = await slow.open(newRun());
+  await assert.rejects(run.tool("pay", { sum: 1 }, {}, lost), ReconcileRequired);
+  for await (const effect of rl.undecided(run.id)) await rl.decide(effect, "not_done", { who: "jo", why: "no payment", force: true });
+  await assert.rejects(run.tool("pay", { sum: 1 }, { signal: stop.signal }, () => assert.fail("started")), /enough/);
+  await run.reopen();
+  assert.equal((await resolutions(run)).length, 2);
+  assert.equal((await again(run, () => "paid")).result, "paid");
+});

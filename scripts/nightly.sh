@@ -106,6 +106,7 @@ case $part in
     RUNLOG_BIN=$top/bin/runlog step 30 tests-on-release scripts/test.sh nightly -E 'not (binary(kafka) | binary(instructions))'
     step 15 parquet cargo test --locked --features runlog-cli/parquet --test commands foreign_exports
     RUNLOG_BIN=$top/bin/runlog RUNLOG_CONTAINERS=1 step 20 python scripts/python.sh test -m ''
+    RUNLOG_BIN=$top/bin/runlog step 10 langgraph-js scripts/typescript.sh validate
     RUNLOG_BIN=$top/bin/runlog TESTCONTAINERS_RYUK_DISABLED=true step 20 trials scripts/python.sh trials 1000 --containers
     step 5 page-types scripts/page.sh types
     step 30 page make test-page

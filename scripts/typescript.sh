@@ -12,7 +12,7 @@ cd "$top/clients/typescript"
 has_node || die "Node 20.19 or newer, with npm, is missing"
 
 # The lock file has the hash of every package, and no package may run a script.
-# modules [FOLDER]   Installs the packages of a folder; by default those of the client.
+# modules [FOLDER]   Installs the packages of a folder, by default of the client.
 modules() {
   local recipe folder=${1:-.}
   recipe=$(cd "$folder" && sha256sum package.json package-lock.json | sha256sum | cut -c 1-16)

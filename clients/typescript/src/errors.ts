@@ -230,6 +230,21 @@ export function instancesOf(problem: Problem): string[] {
 export const isDoubt = (error: RunlogError): boolean =>
   error.kind === ReconcileRequired.kind && error.problem["reason"] === "doubt";
 
+const CAUSES_MAX = 64;
+
+/** The error of the journal in an error of a framework, which wraps the errors of tools; `undefined` if there is none. */
+export function journalError(error: unknown): RunlogError | undefined {
+  const left = [error];
+  for (let tries = 0; tries < CAUSES_MAX && left.length; tries++) {
+    const found = left.shift();
+    if (found instanceof RunlogError) return found;
+    if (typeof found !== "object" || found === null) continue;
+    const { cause, error: inner, errors } = found as { cause?: unknown; error?: unknown; errors?: unknown };
+    left.push(cause, inner, ...(Array.isArray(errors) ? errors : []));
+  }
+  return undefined;
+}
+
 /** A tool throws it for a final failure: the effect did not happen. It is recorded, and the same call throws it again. */
 export class Failed extends Error {
   /** Whether the failure comes from the journal, and the effect did not run now. */

@@ -11,6 +11,7 @@ export {
   Active, ClaimLost, Conflict, Diverged, Failed, Fenced, Forbidden, Internal, Invalid, MissingContent, NotFound, Overloaded, PartitionStopped,
   ReconcileRequired, ResultNotRecorded, RunlogError, Stale, TooLarge, Unauthenticated, Unavailable, Unknown, Usage,
 } from "./errors.js";
+export { journalError } from "./errors.js";
 export type { Action, Happened, Marker, Problem } from "./errors.js";
 export type { Answer, Call, Calling, Retry } from "./call.js";
 export type { Json } from "./json.js";

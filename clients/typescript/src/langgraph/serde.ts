@@ -1,10 +1,10 @@
 // A serializer in LangGraph's format that makes only values of a closed list of types.
 //
 // LangGraph's `JsonPlusSerializer` passes each constructor record that it reads to LangChain's `load`, which instantiates any class of
-// LangChain with arguments from the record. This serializer passes on messages, and throws `TypeNotAllowed` for any other
-// class. What it writes, it reads first, so that an unreadable value is never stored.
+// LangChain with arguments from the record. This serializer makes messages itself, and throws `TypeNotAllowed` for any other class. What
+// it writes, it reads first, so that an unreadable value is never stored.
 
-import { load } from "@langchain/core/load";
+import * as messages from "@langchain/core/messages";
 import { DeltaSnapshot, JsonPlusSerializer, type SerializerProtocol } from "@langchain/langgraph-checkpoint";
 import { Invalid, Usage } from "../errors.js";
 import { sha256Hex } from "../sha256.js";
@@ -20,6 +20,7 @@ const PATTERN_MAX = 1024;
 const WRITTEN_MAX = 32_768;
 const NESTING_MAX = 1000;
 const NAME_MAX = 200;
+const ESCAPED = "__lc_escaped__";
 /** Writes. It never reads. */
 const LANGGRAPH = new JsonPlusSerializer();
 
@@ -49,7 +50,7 @@ export class StrictSerializer implements SerializerProtocol {
     if (!/"lc":\s*1\b/.test(text)) return;
     const hash = sha256Hex(text);
     if (this.#written.has(hash)) return;
-    await revive(parse(text));
+    revive(parse(text));
     if (this.#written.size >= WRITTEN_MAX) this.#written.clear();
     this.#written.add(hash);
   }
@@ -90,28 +91,23 @@ function parse(text: string): unknown {
   }
 }
 
-async function revive(value: unknown, depth = 0, inObject = false): Promise<unknown> {
+/** The value of a record's part. LangChain escapes records in the arguments of its objects that are data of the program: `isData`. */
+function revive(value: unknown, depth = 0, inObject = false, isData = false): unknown {
   if (depth > NESTING_MAX) throw new Invalid(`it has more than ${NESTING_MAX} levels`);
   if (typeof value !== "object" || value === null) return value;
-  if (Array.isArray(value)) {
-    const items: unknown[] = [];
-    for (const item of value) items.push(await revive(item, depth + 1, inObject));
-    return items;
-  }
+  if (Array.isArray(value)) return value.map((item) => revive(item, depth + 1, inObject, isData));
   const record = value as Value;
-  // `load` returns the content of an escaped record as data.
-  if (inObject && Object.keys(record).length === 1 && "__lc_escaped__" in record) return record;
-  const isObject = record["lc"] === 1 && record["type"] === "constructor" && Array.isArray(record["id"]);
+  if (inObject && Object.keys(record).length === 1 && Object.hasOwn(record, ESCAPED)) return revive(record[ESCAPED], depth + 1, true, true);
+  const isObject = !isData && record["lc"] === 1 && record["type"] === "constructor" && Array.isArray(record["id"]);
   if (isObject) checkName(record["id"] as unknown[]);
   const members: Value = {};
   for (const [name, member] of Object.entries(record)) {
-    const made = await revive(member, depth + 1, inObject || (isObject && name === "kwargs"));
+    const made = revive(member, depth + 1, inObject || (isObject && name === "kwargs"), isData);
     // An assignment to `__proto__` would replace the prototype.
     Object.defineProperty(members, name, { value: made, enumerable: true, configurable: true, writable: true });
   }
   if (members["lc"] === 2) return special(members);
-  // `load` makes the objects within the arguments of an object.
-  return isObject && !inObject ? object(members) : members;
+  return isObject ? message(members) : members;
 }
 
 /** Throws for a class that is not on the list. */
@@ -125,11 +121,12 @@ function checkName(id: unknown[]): void {
   );
 }
 
-async function object(record: Value): Promise<unknown> {
+function message({ id, kwargs }: Value): unknown {
+  const name = (id as string[]).at(-1)!;
   try {
-    return await load(JSON.stringify(record), { maxDepth: NESTING_MAX });
+    return new (messages as unknown as { [name: string]: new (fields: unknown) => unknown })[name]!(kwargs);
   } catch (error) {
-    throw new Invalid(`an object of ${shown((record["id"] as unknown[]).join("."))} cannot be made again: ${String(error)}`);
+    throw new Invalid(`an object of the class ${name} cannot be made again: ${String(error)}`);
   }
 }
 

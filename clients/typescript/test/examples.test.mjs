@@ -9,6 +9,7 @@ const { url } = await serve();
 
 for (const [file, killed, next] of [
   ["langchain-killed.mjs", ["find LHR", "book HAT136"], ["book HAT136", "a flight to London | HAT136 | B-1009 | booked"]],
+  ["openai-agents-killed.mjs", ["find LHR", "book HAT136"], ["book HAT136", "booked"]],
 ]) {
   test(`the_example_${file}_dies_and_continues`, async () => {
     const env = { ...process.env, RUNLOG_SERVER: url, THREAD: newRun() };

@@ -75,6 +75,7 @@ case $part in
       step 15 protocol-client node tests/protocol-client/many.mjs 10 3 1
     SERVE_ARGS="--write-schema 3" RUNLOG_BIN=$tested/runlog OUT=$folder/protocol-client-3.seeds \
       step 15 protocol-client-3 node tests/protocol-client/many.mjs 10 3 1
+    if has_node; then RUNLOG_BIN=$tested/runlog step 45 fleet-kills scripts/python.sh fleet-kills 1000; fi
     RUNLOG_BIN=$tested/runlog step 20 graph-kills scripts/python.sh graph-kills 100
     ;;
   security)

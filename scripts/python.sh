@@ -6,6 +6,7 @@
 # python.sh run FILE [ARG...]    runs a program with the client, as an example
 # python.sh peer FILE [ARG...]   runs a program of docs/compare.md, in an environment of its own from tests/peers.txt
 # python.sh kills [KILLS]        kills agents and the server at random while they book at the demo's desk, 1,000 times
+# python.sh fleet-kills [KILLS]  as kills, with agents in Python, Rust and TypeScript in equal parts, which take over from each other
 # python.sh graph-kills [KILLS]  kills the workers of a LangGraph graph with tools and interrupts at random, 200 times
 # python.sh trials [TRIALS]      lets two workers write a LangGraph thread at once, and with skewed clocks, 1,000 times each;
 #                                --brokers HOST:PORT or --containers: through two servers on Kafka
@@ -99,9 +100,13 @@ case $mode in
     ;;
   run) PYTHONPATH=$client/src exec "$python" "$@" ;;
   kills) PYTHONPATH=$client/src:$client/tests exec "$python" -m kills "$@" ;;
+  fleet-kills)
+    "$top/scripts/typescript.sh" build
+    PYTHONPATH=$client/src:$client/tests exec "$python" -m kills --rust 0.34 --typescript 0.33 "$@"
+    ;;
   graph-kills) PYTHONPATH=$client/src:$client/tests exec "$python" -m kills --graph "$@" ;;
   trials) PYTHONPATH=$client/src:$client/tests exec "$python" -m trials "$@" ;;
   savers) PYTHONPATH=$client/src:$client/tests exec "$python" -m savers "$@" ;;
   saver-latency) PYTHONPATH=$client/src:$client/tests exec "$python" -m saver_latency "$@" ;;
-  *) die "usage: $0 test|install|lint|run|peer|kills|graph-kills|trials|savers|saver-latency|wheels|lock" ;;
+  *) die "usage: $0 test|install|lint|run|peer|kills|fleet-kills|graph-kills|trials|savers|saver-latency|wheels|lock" ;;
 esac

@@ -1,4 +1,4 @@
-"""`python -m kills [KILLS] [--graph] [--seed N] [--rust SHARE]`: kills, compares, and prints both."""
+"""`python -m kills [KILLS] [--graph] [--seed N] [--rust SHARE] [--typescript SHARE]`: kills, compares, and prints both."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ parser.add_argument(
 )
 parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="of chance [random]")
 parser.add_argument("--rust", type=float, default=0.25, help="share of agents in Rust [0.25]")
+parser.add_argument("--typescript", type=float, default=0, help="share of agents in TypeScript [0]")
 options = parser.parse_args()
 
 with tempfile.TemporaryDirectory(prefix="runlog-kills-") as folder:
     place, kills, seed = Path(folder), options.kills or (200 if options.graph else 1000), options.seed
-    killed = Kills(place, kills, seed) if options.graph else Fleet(place, kills, seed, rust=options.rust)
+    shares = {"rust": options.rust, "typescript": options.typescript}
+    killed = Kills(place, kills, seed) if options.graph else Fleet(place, kills, seed, **shares)
     begun = time.monotonic()
     try:
         killed.run()

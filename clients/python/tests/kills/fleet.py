@@ -25,6 +25,7 @@ from runlog._wire import Request
 
 from . import agent
 from .desk import Desk, Held
+from .node import InNode, Prepared
 from .processes import BROKEN, DONE, RECONCILE, STEP, STUCK_AFTER, UNAVAILABLE, Forked, Server
 from .trips import Trip
 
@@ -92,7 +93,7 @@ class Slot:
 
     def __init__(self, trip: Trip) -> None:
         self.trip = trip
-        self.process: Forked | Started | None = None
+        self.process: Forked | InNode | Started | None = None
         self.dies_at: float | None = None
         self.held: Held | None = None
         self.stuck_at = 0.0
@@ -105,11 +106,14 @@ class Slot:
 class Fleet:
     """Runs agents in slots, kills them and the server, and counts what happens."""
 
-    def __init__(self, folder: Path, kills: int, seed: int, *, rust: float, slots: int = 4) -> None:
-        self.folder, self.seed, self._kills, self._rust = folder, seed, kills, rust
+    def __init__(
+        self, folder: Path, kills: int, seed: int, *, rust: float, typescript: float = 0, slots: int = 4
+    ) -> None:
+        self.folder, self.seed, self._kills, self._rust, self._typescript = folder, seed, kills, rust, typescript
         self._random = random.Random(seed)
         self.counts: Counter[str] = Counter()
         self.answers, self.complaints = folder / "answers", folder / "complaints"
+        self._prepared = Prepared(self.complaints) if typescript else None
         self.server, self.desk = Server(folder), Desk(folder / "ledger")
         self._driver = SyncDriver(SyncHttp(Config(self.server.url)))
         self.api = _api.Api(Config(self.server.url))
@@ -137,6 +141,8 @@ class Fleet:
         for slot in self._slots:
             if slot.process is not None:
                 slot.process.kill()
+        if self._prepared is not None:
+            self._prepared.stop()
         self._driver.transport.close()
         self.desk.stop()
         self.server.stop()
@@ -190,8 +196,13 @@ class Fleet:
                 slot.held = Held(self.desk, slot.trip.passenger, moment)
             else:
                 slot.dies_at = time.monotonic() + self._random.uniform(0, LIFE_MAX)
-        if self._random.random() < self._rust:
+        language = self._random.random()
+        if language < self._rust:
             slot.process = Started(self, slot.trip)
+        elif self._prepared is not None and language < self._rust + self._typescript:
+            trip = {**vars(slot.trip), "wish": slot.trip.wish()}
+            place = {"url": self.server.url, "port": self.desk.port, "answers": str(self.answers)}
+            slot.process = self._prepared.start({**place, "trip": trip})
         else:
             work = partial(agent.main, self.server.url, self.desk.port, slot.trip, self.answers)
             slot.process = Forked(work, self.complaints)

@@ -2,6 +2,7 @@
 //
 // Read: runlog (connections) → run (handles) → gate (one call) → session, settling (one operation after the other) → writer →
 // api (requests) → servers, http. Beside the gate: leaving (callers that left), divergence (calls that are not made again).
+// Adapters, each an entry of its own: ai-sdk, langgraph (threads), langchain (tools), openai-agents.
 
 export type { Completed, Evidence, LookupAnswer, Pending } from "./answers.js";
 export type { Settings } from "./config.js";

@@ -6,9 +6,9 @@
 import { appendFileSync } from "node:fs";
 import { createConnection } from "node:net";
 import { createInterface } from "node:readline";
-import { connect, Failed, ReconcileRequired, Unknown } from "../dist/index.js";
+import { connect, Failed, ReconcileRequired, Unavailable, Unknown } from "../dist/index.js";
 
-const [DONE, RECONCILE, BROKEN] = [0, 3, 4];
+const [DONE, RECONCILE, BROKEN, UNAVAILABLE] = [0, 3, 4, 5];
 const PRICE_POLLS = 2;
 
 /** The desk's answer; `undefined` if there is none: it may have done it. */
@@ -121,6 +121,8 @@ lines.once("line", async (line) => {
     process.exit(DONE);
   } catch (error) {
     if (error instanceof ReconcileRequired) process.exit(RECONCILE);
+    // The server that it asked was killed. Another process continues.
+    if (error instanceof Unavailable && error.action === "retry") process.exit(UNAVAILABLE);
     console.error(error);
     process.exit(BROKEN);
   }

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import TimedOut, Usage
+from .errors import Failed, TimedOut, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,8 @@ async def within(seconds: float, effect: Awaitable[Any]) -> Any:
     try:
         async with limit:
             return await effect
-    except TimeoutError as error:
-        if limit.expired():
+    except Exception as error:
+        # The effect may answer the cancellation with an exception of its own. `Failed` states that it did not happen.
+        if limit.expired() and not isinstance(error, Failed):
             raise TimedOut(f"cut after {seconds:g} s") from error
         raise

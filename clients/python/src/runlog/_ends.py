@@ -24,9 +24,18 @@ _LOGGER = logging.getLogger("runlog")
 _LOST_ANSWERS = (
     ("builtins", "TimeoutError"), ("builtins", "ConnectionResetError"), ("httpx", "ReadTimeout"), ("httpx", "ReadError"),
     ("httpx2", "ReadTimeout"), ("httpx2", "ReadError"), ("requests", "ReadTimeout"), ("urllib3.exceptions", "ReadTimeoutError"),
-    ("aiohttp", "ServerTimeoutError"), ("aiohttp", "ServerDisconnectedError"),
+    ("requests", "ConnectionError"), ("aiohttp", "ServerTimeoutError"), ("aiohttp", "ServerDisconnectedError"),
 )  # fmt: skip
 """Exceptions of requests whose answer did not arrive, by module and name."""
+_NOT_SENT = frozenset((
+    ("builtins", "ConnectionRefusedError"), ("socket", "gaierror"),
+    ("httpx", "ConnectError"), ("httpx", "ConnectTimeout"), ("httpx", "PoolTimeout"),
+    ("httpx2", "ConnectError"), ("httpx2", "ConnectTimeout"), ("httpx2", "PoolTimeout"),
+    ("requests.exceptions", "ConnectTimeout"),
+    ("urllib3.exceptions", "NewConnectionError"), ("urllib3.exceptions", "ConnectTimeoutError"),
+    ("aiohttp.client_exceptions", "ClientConnectorError"), ("aiohttp.client_exceptions", "ConnectionTimeoutError"),
+))  # fmt: skip
+"""Exceptions of requests that were not sent, by module and name. They say nothing about an earlier attempt."""
 RESULT_BYTES_MAX = 64 << 20
 """Bytes of a result's JSON, or of a failure's message. No server stores more."""
 
@@ -67,14 +76,16 @@ class Ends:
                 ", ".join(f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.") for kind in covered),
             )
 
-    def failure(self, error: Exception) -> Failed | None:
-        """The failure to record. `None` if it may have happened, and so if a function raises."""
+    def failure(self, error: Exception, *, is_repeat: bool = False) -> Failed | None:
+        """The failure to record. `None` if it may have happened, and so if a function raises.
+
+        `is_repeat`: an earlier attempt may have happened. If this attempt sent nothing, that is still unknown."""
         try:
             if isinstance(error, Unknown) or _is_of(self.unknown_on, error):
                 return None
             if isinstance(error, Failed):
                 return error
-            if not _is_of(self.failed_on, error):
+            if not _is_of(self.failed_on, error) or (is_repeat and _sent_nothing(error)):
                 return None
         except Exception:
             return None
@@ -85,6 +96,10 @@ class Ends:
 
 def _is_of(kinds: Kinds, error: Exception) -> bool:
     return isinstance(error, kinds) if isinstance(kinds, (type, tuple)) else kinds(error)
+
+
+def _sent_nothing(error: Exception) -> bool:
+    return any((kind.__module__, kind.__qualname__) in _NOT_SENT for kind in type(error).__mro__)
 
 
 class Recorder:

@@ -150,7 +150,7 @@ class Gate:
                     yield from self._read_back_again(admitted)
                     continue
                 except Exception as error:
-                    failure = self.ends.failure(error)
+                    failure = self.ends.failure(error, is_repeat=self.safe_to_retry and admitted.attempt > 1)
                     if failure is None:
                         pause = self._pause(error)
                         if pause is None:

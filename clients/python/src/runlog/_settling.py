@@ -154,7 +154,8 @@ class Settling:
                     self.replay.forget(intent.call.id)
                 self.outbox.never_started.pop(0)
                 continue
-            if intent.key is None:
+            pending = yield from self._pending(intent.call.id)
+            if _needs_not_done(pending):
                 try:
                     record = self.writer.records.not_done(intent.call.id, self.writer.epoch)
                     yield from self.writer.append([record])
@@ -162,13 +163,17 @@ class Settling:
                     # An operator decided, an earlier attempt left evidence, or the token may not decide: the journal has
                     # the call's state.
                     self.writer.unacknowledged = None
-            yield from self._restore_pending(intent)
+                pending = yield from self._pending(intent.call.id)
+            self._restore(intent, pending)
             self.outbox.never_started.pop(0)
 
-    def _restore_pending(self, intent: NeverStarted) -> Steps[None]:
-        """Makes a call with the journal's current state answer the next call."""
+    def _pending(self, call_id: str) -> Steps[Object | None]:
+        """The journal's current state of a pending call. `None` for a call that is not pending."""
         now = yield from self.api.pending(self.run_id)
-        pending = next((found for found in now["pending"] if found["id"] == intent.call.id), None) if now else None
+        return next((found for found in now["pending"] if found["id"] == call_id), None) if now else None
+
+    def _restore(self, intent: NeverStarted, pending: Object | None) -> None:
+        """Makes a call with the journal's state answer the next call."""
         if pending is not None and (call := recorded_call(pending)) is not None:
             self.replay.restore(key_of(pending) or intent.key, call)
         elif intent.call.fingerprint:
@@ -239,7 +244,7 @@ class Settling:
         while self.outbox.never_started:
             intent = self.outbox.never_started[0]
             # Only the new writer of a lost run knows whether it started the effect since.
-            if not self.writer.lost and intent.key is None:
+            if not self.writer.lost and _needs_not_done((yield from self._pending(intent.call.id))):
                 record = self.writer.records.not_done(intent.call.id, self.writer.epoch)
                 with suppress(Forbidden, ReconcileRequired):
                     yield from self.writer.append_evidence(record)
@@ -267,6 +272,15 @@ class Settling:
             f"{record_id}: its effect was not run here"
         )
         return Fenced(message, run_id=self.run_id, record_id=record_id)
+
+
+def _needs_not_done(pending: Object | None) -> bool:
+    """Whether this process must record that a call did not happen, so that it can run again. This process started neither its last
+    intent nor its last attempt.
+
+    A call with a key, or a repeatable one, may run again anyway, and an earlier attempt of it may have happened: a `not_done` would
+    be false. Any other call gets an attempt only after a decision that it did not happen."""
+    return pending is not None and pending["class"] != "retry_safe"
 
 
 def _never_started(attempts: int) -> PendingCall:

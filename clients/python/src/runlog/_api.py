@@ -6,6 +6,7 @@ are in the log once, even if the first try already appended them.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar, cast
@@ -101,6 +102,12 @@ class Api:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.servers = Servers(config)
+
+    def for_run(self) -> Api:
+        """The same for one run: it remembers the server that holds the run's partition."""
+        own = copy.copy(self)
+        own.servers = self.servers.for_run()
+        return own
 
     def features(self) -> Steps[frozenset[str]]:
         """The current server's features, requested once."""

@@ -220,5 +220,5 @@ def open_session(
 
 def recover(api: Api, run_id: str) -> Steps[Recovery | None]:
     """Reads the state of a run, without claiming it."""
-    found = yield from api.recovery(run_id, from_start=False, content=True)
+    found = yield from api.for_run().recovery(run_id, from_start=False, content=True)
     return Recovery.of(found) if found is not None else None

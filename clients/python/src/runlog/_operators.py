@@ -77,7 +77,7 @@ def runs_page(api: Api, cursor: str | None, terms: Mapping[str, object]) -> Step
 def undecided_page(api: Api, cursor: str | None, run_id: str | None) -> Steps[tuple[list[Effect], str | None]]:
     """A page of the effects that must be decided, with their contents, and the cursor of the next page."""
     if run_id is not None:
-        recovery = yield from api.recovery(run_id, from_start=False, content=True)
+        recovery = yield from api.for_run().recovery(run_id, from_start=False, content=True)
         found: list[Object] = [of for of in recovery["pending"] if of["class"] != "retry_safe"] if recovery else []
         listed, next_cursor = [{**of, "run_id": run_id} for of in found], None
     else:
@@ -93,7 +93,7 @@ def undecided_page(api: Api, cursor: str | None, run_id: str | None) -> Steps[tu
 
 def _with_contents(api: Api, found: Object) -> Steps[Effect]:
     """Reads arguments and evidence from the content store, if they are there."""
-    run_id = found["run_id"]
+    api, run_id = api.for_run(), found["run_id"]
     if any(_is_stored(piece.get("payload")) for piece in found["evidence"]):
         recovery = yield from api.recovery(run_id, from_start=False, content=True)
         now = [of for of in recovery["pending"] if of["id"] == found["id"]] if recovery else []
@@ -113,7 +113,7 @@ def decide(
     api: Api, effect: Effect, decision: str, result: Any, who: str, why: str, against: str | None, force: bool
 ) -> Steps[None]:
     """Records a decision about an effect in the state in which it was read."""
-    body = _decision(effect, decision, result, who, why, against)
+    api, body = api.for_run(), _decision(effect, decision, result, who, why, against)
     if force:
         body["force"] = True
     try:
@@ -184,7 +184,7 @@ def _is_recorded(api: Api, effect: Effect, body: Mapping[str, Json]) -> Steps[bo
 
 def lookup(api: Api, run_id: str, tool: str, args: object, occurrence: int | None) -> Steps[Object]:
     """Looks a call up: `status`, `result`, `error`, …"""
-    of_call = fingerprint(tool, args_sha256(arguments_json(args)))
+    api, of_call = api.for_run(), fingerprint(tool, args_sha256(arguments_json(args)))
     terms = query(tool=tool, fingerprint=of_call, occurrence=occurrence, consistency="latest")
     found: Object = yield from api.get(f"{run_path(run_id)}/lookup{terms}")
     result: Any = found.get("result")

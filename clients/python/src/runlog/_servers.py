@@ -1,7 +1,8 @@
 """The servers of a connection, and the tries of an operation on them.
 
     try ─▶ the current server ─┬─ answered ─▶ it stays the current server
-                               └─ no answer, overloaded, stale, a mirror ─▶ pause ─▶ try the next server, with the same bytes
+                               ├─ no answer, overloaded, stale, a mirror ─▶ pause ─▶ try the next server, with the same bytes
+                               └─ does not hold the run's partition ─▶ try a server that holds it, with the same bytes
 
 Every server that is asked must serve the same journal: another journal does not know the run, and would let its effects
 run again.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Collection
 from typing import Any
 
 from ._wire import CONNECT_TIMEOUT, NoResponse, Request
@@ -25,7 +27,9 @@ from .errors import (
     Stale,
     Unauthenticated,
     Unavailable,
+    instances_of,
     is_mirror,
+    is_not_here,
     visible,
 )
 
@@ -39,15 +43,41 @@ _NOTHING_APPENDED = frozenset(("usage", "invalid", "too_large", "missing_content
 _LOGGER = logging.getLogger("runlog")
 
 
-class Servers:
-    """The servers of a connection. Each operation requests the server first that answered last."""
+class _Common:
+    """What all handles of a connection know about its servers."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self) -> None:
+        self.answered, self.current = False, 0
+        self.journals: dict[str, Object] = {}
+
+
+class Servers:
+    """The servers of a connection. Each operation requests the server first that answered last.
+
+    A handle whose run's partition is on some of the servers remembers its server apart from the others."""
+
+    def __init__(self, config: Config, common: _Common | None = None) -> None:
         self.config = config
-        self.answered = False
+        self._urls, self._common = config.servers, common or _Common()
+        self._own: int | None = None
+        """The server of this handle, once another server has refused it as not holding its partition."""
+
+    def for_run(self) -> Servers:
+        """The same servers for a handle on one run."""
+        return Servers(self.config, self._common)
+
+    @property
+    def answered(self) -> bool:
         """Whether a server has ever answered."""
-        self._urls, self._current = config.servers, 0
-        self._journals: dict[str, Object] = {}
+        return self._common.answered
+
+    @answered.setter
+    def answered(self, answered: bool) -> None:
+        self._common.answered = answered
+
+    @property
+    def _current(self) -> int:
+        return self._common.current if self._own is None else self._own
 
     @property
     def current(self) -> str:
@@ -57,7 +87,7 @@ class Servers:
     @property
     def journal(self) -> Object | None:
         """The current server's answer about its journal, if it was read."""
-        return self._journals.get(self.current)
+        return self._common.journals.get(self.current)
 
     @property
     def must_be_identified(self) -> bool:
@@ -66,19 +96,33 @@ class Servers:
 
     def identify(self, journal: Object) -> None:
         """Keeps the current server's answer about its journal. Raises `Internal` if another server has another journal."""
-        for url, known in self._journals.items():
+        for url, known in self._common.journals.items():
             if known["journal_id"] != journal["journal_id"]:
                 message = (
                     f"{self.current} serves journal {journal['journal_id']}, and {url} serves {known['journal_id']}: name servers "
                     "of one journal"
                 )
                 raise Internal(message, action=Action.FIX_THE_INPUT)
-        self._journals[self.current] = journal
+        self._common.journals[self.current] = journal
 
     def leave(self, server: str) -> None:
         """Makes the next server the current server, unless another operation has already left `server`."""
-        if server == self.current:
-            self._current = (self._current + 1) % len(self._urls)
+        if server != self.current:
+            return
+        following = (self._current + 1) % len(self._urls)
+        if self._own is None:
+            self._common.current = following
+        else:
+            self._own = following
+
+    def follow(self, server: str, instances: Collection[str]) -> None:
+        """Makes a server that holds the run's partition this handle's server: the next of the connection's servers that
+        `instances` has, or else the next one, whose URL may have another name there. No other server gets the token."""
+        if server != self.current:
+            return
+        count = len(self._urls)
+        others = [(self._current + step) % count for step in range(1, count)] or [self._current]
+        self._own = next((at for at in others if self._urls[at] in instances), others[0])
 
     def request(self, method: str, path: str, seconds: float, body: bytes | None = None, **headers: str) -> Request:
         """A request to the current server, with `deadline_ms`."""
@@ -106,7 +150,9 @@ class Tries:
         self._begun = time.monotonic()
         self._ends = self._begun + seconds
         self._maybe_sent = False
-        self._mirrors = 0
+        self._refusals = 0
+        """How many of the last tries were refused because the server is a mirror's, or does not hold the partition."""
+        self._has_warned = False
         self.server = servers.current
         """The server of the last try."""
 
@@ -124,13 +170,16 @@ class Tries:
         self._count += 1
         others = len(servers.config.servers) - 1
         transient = isinstance(error, Unavailable | Overloaded | Stale)
-        if transient:
+        is_elsewhere = is_not_here(error.problem)
+        if is_elsewhere:
+            servers.follow(self.server, instances_of(error.problem))
+        elif transient:
             servers.leave(self.server)
         # Requests each server once, also if another server did not answer.
         is_round = self._count > others
-        # A mirror does not end the tries while another server, which may be the home's, does not answer.
-        self._mirrors = self._mirrors + 1 if is_mirror(error.problem) else 0
-        is_final = error.action is not Action.RETRY and (self._mirrors == 0 or self._mirrors > others)
+        # Such a refusal does not end the tries while another server, which may accept the request, does not answer.
+        self._refusals = self._refusals + 1 if is_elsewhere or is_mirror(error.problem) else 0
+        is_final = error.action is not Action.RETRY and (self._refusals == 0 or self._refusals > others)
         again = transient and not (is_final and is_round)
         asked = error.problem.get("retry_after")
         # Only the header is trusted: the member of a problem document could be anything.
@@ -142,14 +191,24 @@ class Tries:
         if is_round and not servers.answered:
             ends = min(ends, self._begun + servers.config.connect_deadline)
         if not again or time.monotonic() + self._pause >= ends:
+            if is_elsewhere:
+                error = not_here_anywhere(error)
             error.happened = Happened.UNKNOWN if self._maybe_sent else Happened.NOTHING
             raise error
-        if self._count == 1:
+        if is_elsewhere and not is_round:
+            return 0.0
+        if not self._has_warned:
+            self._has_warned = True
             _LOGGER.warning("%s; trying again for %.0f s", visible(error.message), ends - time.monotonic())
         return self._pause
 
 
+def not_here_anywhere(error: Error) -> Error:
+    """Adds the remedy to the refusal of the last server, when no server of the connection holds the run's partition."""
+    return error.copy(message=f"{error.message}; name one of them in `connect`, beside the other servers")
+
+
 def _may_be_in_the_log(error: Error) -> bool:
-    if isinstance(error, Unauthenticated | Forbidden) or is_mirror(error.problem):
+    if isinstance(error, Unauthenticated | Forbidden) or is_mirror(error.problem) or is_not_here(error.problem):
         return False
     return error.kind not in _NOTHING_APPENDED and not isinstance(error.__context__, NoResponse)

@@ -44,7 +44,7 @@ class Session(Settling):
     ) -> None:
         super().__init__(api, run_id, lock)
         self.slots = slots
-        self.covered_calls = Covered(api, run_id)
+        self.covered_calls = Covered(self.api, run_id)
         self.divergence = Divergence(run_id, on_divergence)
         self.state: Json = None
         """The state of the last checkpoint."""

@@ -52,9 +52,9 @@ class Settling:
     """A claimed run with the operations that are not settled yet."""
 
     def __init__(self, api: Api, run_id: str, lock: Releasable) -> None:
-        self.api = api
+        self.api = api.for_run()
         self.run_id = run_id
-        self.writer = Writer(api, run_id)
+        self.writer = Writer(self.api, run_id)
         self.outbox = Outbox()
         self.replay = Replay({"checkpoint": None, "completed": [], "pending": []})
         self.recent = Recent()

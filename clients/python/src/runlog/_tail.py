@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 
 from ._api import Api, Object, parse, query, run_path
+from ._servers import not_here_anywhere
 from ._wire import NoResponse, Request, Response
-from .errors import Action, Error, Internal, Overloaded, Stale, Unavailable, of_problem
+from .errors import Action, Error, Internal, Overloaded, Stale, Unavailable, instances_of, is_not_here, of_problem
 
 RECONNECTS_MAX = 10
 """Tries to connect again without a received line, before the tail gives up."""
@@ -26,11 +27,15 @@ class Tail:
     """The state of a tail. Its owner sends the requests and passes the parts of the stream to it."""
 
     def __init__(self, api: Api, run_id: str | None, start: str, *, until_end: bool, raw: bool) -> None:
-        self._api, self._servers, self._cursor = api, api.servers, start
+        self.api = api if run_id is None else api.for_run()
+        """For other requests to the server of the tail."""
+        self._servers, self._cursor = self.api.servers, start
         self._path = "/v1/tail" if run_id is None else f"{run_path(run_id)}/tail"
         self._raw, self._server = raw, ""
         self.until_end = until_end
         """Whether the tail ends after the records that exist."""
+        self._refusals = 0
+        """How many of the last requests were refused because the server does not hold the run's partition."""
         self._failures, self._rest, self._event, self._data = 0, bytearray(), "", list[str]()
 
     def request(self) -> Request:
@@ -83,10 +88,16 @@ class Tail:
         if isinstance(error, NoResponse):
             error = self._servers.no_answer(self._server, error)
         lost = error or Unavailable(f"{self._server} ended the stream")
+        if is_not_here(lost.problem):
+            self._refusals += 1
+            if self._refusals >= len(self._servers.config.servers):
+                raise not_here_anywhere(lost)
+            self._servers.follow(self._server, instances_of(lost.problem))
+            return 0.0
         if not isinstance(lost, Unavailable | Overloaded | Stale) or lost.action is not Action.RETRY:
             raise lost
         self._servers.leave(self._server)
-        self._failures += 1
+        self._failures, self._refusals = self._failures + 1, 0
         if self._failures > RECONNECTS_MAX:
             raise lost.copy(message=f"{lost.message}; continue with start={self._cursor!r}")
         return min(PAUSE_MIN * 2 ** (self._failures - 1), PAUSE_MAX)

@@ -177,7 +177,7 @@ class Runlog(ConnectionOperations):
         tail = Tail(self._api, run_id, start, until_end=until_end, raw=raw)
         while True:
             try:
-                await self._driver.drive(self._api.features())
+                await self._driver.drive(tail.api.features())
                 async with aclosing(self._driver.transport.stream(tail.request())) as parts:
                     async for part in parts:
                         for line in tail.feed(part):

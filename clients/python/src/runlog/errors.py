@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -190,7 +190,9 @@ class PartitionStopped(Error, kind="partition_stopped"):
 class Unavailable(Error, kind="unavailable", action=Action.RETRY):
     """The server did not answer, or refused the request for now.
 
-    With the action `OPERATOR`, every named server reads a mirror of the journal: name a server of the home. Nothing happened."""
+    With the action `OPERATOR`, every named server reads a mirror of the journal: name a server of the home. With the reason
+    `not_here` in `problem`, no named server holds the run's partition: name one of the servers that the message lists. Nothing
+    happened in either case."""
 
 
 class Stale(Error, kind="stale", action=Action.RETRY):
@@ -258,6 +260,8 @@ def of_problem(problem: Mapping[str, Any]) -> Error:
         return error
     if is_mirror(problem):
         return known(detail, action=Action.OPERATOR, problem=problem)
+    if is_not_here(problem):
+        return known(detail, action=Action.FIX_THE_INPUT, problem=problem)
     return known(detail, problem=problem)
 
 
@@ -265,6 +269,18 @@ def is_mirror(problem: Mapping[str, Any]) -> bool:
     """Whether a server refused a request because it reads a mirror of the journal. The request had no effect, and only a server
     of the home accepts it."""
     return problem.get("kind") == Unavailable.kind and problem.get("reason") == "mirror"
+
+
+def is_not_here(problem: Mapping[str, Any]) -> bool:
+    """Whether a server refused a request because other servers hold the run's partition. The request had no effect."""
+    return problem.get("kind") == Unavailable.kind and problem.get("reason") == "not_here"
+
+
+def instances_of(problem: Mapping[str, Any]) -> list[str]:
+    """The URLs of the servers that hold the partition, in a problem with the reason `not_here`."""
+    elsewhere = problem.get("not_here")
+    found = cast("Mapping[str, Any]", elsewhere).get("instances") if isinstance(elsewhere, dict) else None
+    return [str(url).rstrip("/") for url in cast("list[Any]", found)] if isinstance(found, list) else []
 
 
 def is_doubt(error: Error) -> bool:

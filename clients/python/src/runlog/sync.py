@@ -178,7 +178,7 @@ class Runlog(ConnectionOperations):
         tail = Tail(self._api, run_id, start, until_end=until_end, raw=raw)
         while True:
             try:
-                self._driver.drive(self._api.features())
+                self._driver.drive(tail.api.features())
                 with closing(self._driver.transport.stream(tail.request())) as parts:
                     for part in parts:
                         yield from tail.feed(part)

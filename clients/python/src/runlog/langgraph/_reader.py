@@ -21,7 +21,7 @@ class Reader:
     """A thread as the journal has it."""
 
     def __init__(self, api: Api, prefix: str, thread_id: str) -> None:
-        self.api, self.prefix, self.run_id = api, prefix, prefix + thread_id
+        self.api, self.prefix, self.run_id = api.for_run(), prefix, prefix + thread_id
         self._warned_at: int | None = None
         """The run's `next_checkpoint_seq` at the last warning about removed content."""
         self._warned_of_records = False

@@ -13,7 +13,8 @@
 # python.sh savers [TURNS]       compares LangGraph's checkpointers: conformance, latency and bytes at 500 turns
 # python.sh saver-latency [ARG..] compares them at equal durability, as `make bench` does; prints JSON
 # python.sh wheels [FOLDER]      builds the wheels of the client and of the command in bin/, the same bytes each time
-# python.sh lock                 writes requirements.txt and tests/peers.txt with the versions that the .in files allow now
+# python.sh lock                 writes requirements.txt, tests/peers.txt and tests/values.txt with the versions that the .in files
+#                                allow now
 # Everything is in an environment in the user's cache folder, made once from requirements.txt, whose hashes are checked.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
@@ -21,11 +22,23 @@ set -euo pipefail
 client=$top/clients/python
 
 python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "the Python client needs Python 3.11 or newer"
-version=$(python3 -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])')
 
-# environment NAME FILE   Prints the interpreter of the environment with the packages of a file.
+# Prints an interpreter of another version, 3.11 or newer, if this machine has one. RUNLOG_SECOND_PYTHON names it.
+second_python() {
+  local found
+  for found in ${RUNLOG_SECOND_PYTHON:+"$RUNLOG_SECOND_PYTHON"} python3.14 python3.13 python3.12 python3.11 \
+    "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[1-9].*/bin/python3; do
+    if "$found" -c "import sys, venv; v = sys.version_info[:2]; sys.exit(v < (3, 11) or '%d.%d' % v == '$1')" 2>/dev/null; then
+      echo "$found"
+      return
+    fi
+  done
+}
+
+# environment NAME FILE [PYTHON]   Prints the interpreter of the environment with the packages of a file, made by PYTHON.
 environment() {
-  local recipe folder
+  local recipe folder version python=${3:-python3}
+  version=$("$python" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])')
   recipe=$({ echo "$version"; cat "$client/$2"; } | sha256sum | cut -c 1-16)
   folder=$cache/python-$1-$recipe
   mkdir -p "$cache"
@@ -35,7 +48,7 @@ environment() {
   if [ ! -e "$folder/ready" ]; then
     rm -rf "$folder"
     {
-      timeout 120 python3 -m venv "$folder"
+      timeout 120 "$python" -m venv "$folder"
       timeout 500 "$folder/bin/python" -m pip install -q --disable-pip-version-check --require-hashes \
         -r "$client/$2"
     } </dev/null >&2
@@ -53,7 +66,7 @@ if [ "$mode" = lock ]; then
   python3 -m venv "$folder"
   "$folder/bin/pip" install -q pip-tools
   cd "$client"
-  for file in requirements tests/peers; do
+  for file in requirements tests/peers tests/values; do
     "$folder/bin/pip-compile" -q --upgrade --generate-hashes --strip-extras --allow-unsafe --no-header --no-annotate \
       --no-emit-index-url --no-emit-trusted-host --no-emit-find-links -o "$file.txt" "$file.in"
   done
@@ -90,6 +103,12 @@ case $mode in
     installed=$(mktemp -d)
     trap 'rm -rf "$installed"' EXIT
     "$python" -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation --target "$installed" "$client" >&2
+    # Values must have the same fingerprints in two versions. Without a second version that test is skipped by name.
+    second=$(second_python "$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')")
+    if [ -n "$second" ]; then
+      second=$(environment values tests/values.txt "$second") || second=
+    fi
+    export RUNLOG_SECOND_PYTHON=$second
     cd "$client"
     PYTHONPATH=$installed timeout --kill-after=10 700 "$python" -m pytest -p no:cacheprovider "$@" </dev/null >&2
     ;;

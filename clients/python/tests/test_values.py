@@ -18,6 +18,7 @@ import numpy
 import pytest
 from pydantic import BaseModel, TypeAdapter
 
+import runlog
 import values
 from runlog import Invalid
 from runlog._decode import decode
@@ -41,27 +42,37 @@ def test_a_value_keeps_the_fingerprint_that_it_had(name):
     assert found_by(NAMED[name]) == FINGERPRINTS["first"][name]
 
 
-def test_a_value_has_one_fingerprint_whatever_the_hash_seed():
-    program = "import json, test_values as t; print(json.dumps(t.fingerprints()))"
-    ran = [
-        subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            check=True,
+def in_process(python: str, seed: str, url: str, run_id: str) -> Any:
+    """Makes a call with each value, in a process with another hash seed. Returns the versions, the fingerprints and the effects."""
+    # Packages of this version's environment do not work in another version.
+    path = os.pathsep.join(str(Path(of).resolve().parent) for of in (Path(runlog.__file__).parent, __file__))
+    ran = subprocess.run(
+        [python, "-W", "ignore", "-m", "value_process", url, run_id, str(SEED)],
+        env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
+
+
+@pytest.mark.parametrize("versions", ["one version", "two versions"])
+def test_a_value_has_one_fingerprint_and_one_effect_whatever_the_process(url, run_id, versions):
+    second = sys.executable if versions == "one version" else os.environ.get("RUNLOG_SECOND_PYTHON")
+    if not second:
+        pytest.skip(
+            f"no second version of Python: only {sys.version.split()[0]} was tried; RUNLOG_SECOND_PYTHON names an interpreter"
         )
-        for seed in ("1", "2", "3")
-    ]
-    named, nested = json.loads(ran[0].stdout)
+    pythons = (sys.executable, second, sys.executable)
+    ran = [in_process(python, str(seed), url, run_id) for seed, python in enumerate(pythons, 1)]
+    assert (len({process["version"] for process in ran}) == 2) is (versions == "two versions")
+    named, nested = ran[0]["named"], ran[0]["nested"]
     assert named == {**FINGERPRINTS["first"], **FINGERPRINTS["since"]} and len(set(nested)) > 150
-    assert all(json.loads(process.stdout) == [named, nested] for process in ran)
-
-
-def fingerprints() -> tuple[dict[str, str], list[str]]:
-    return {name: found_by(value) for name, value in NAMED.items()}, [
-        found_by(value) for _, value in values.nestings(200, SEED)
-    ]
+    assert all((process["named"], process["nested"]) == (named, nested) for process in ran)
+    # The first process ran each effect, and the journal answered the others.
+    assert [process["effects"] for process in ran] == [ran[0]["calls"], 0, 0] and ran[0]["calls"] > 250
 
 
 def test_a_value_comes_back_as_the_type_that_was_named():

@@ -484,8 +484,11 @@ def test_what_no_saver_wrote_is_refused_by_name(url, prefix, entry, monkeypatch)
     with RunlogSaver.connect(url, prefix=prefix) as saver:
         monkeypatch.setattr(Thread, "put", broken)
         saver.put(config("t"), empty_checkpoint(), {}, {})
-        with pytest.raises(Invalid, match=r"^checkpoint \S+ of thread t"):
-            saver.get_tuple(config("t"))
+    with (
+        RunlogSaver.connect(url, prefix=prefix) as reader,
+        pytest.raises(Invalid, match=r"^checkpoint \S+ of thread t"),
+    ):
+        reader.get_tuple(config("t"))
 
 
 # Answers of LangChain tools

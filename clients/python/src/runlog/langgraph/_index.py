@@ -121,8 +121,10 @@ class Head:
     index: Index
     status: str
     """`open`, or how the run ended."""
+    loop_id: str | None = None
+    """The id of the run's latest loop checkpoint."""
     loop: Object | None = None
-    """The run's latest loop checkpoint with its messages, if requested."""
+    """That checkpoint with its messages, if requested."""
 
     @property
     def version(self) -> tuple[int, int]:

@@ -34,9 +34,10 @@ class Reader:
         if found is None:
             return None
         index = yield from self.index_of(found, lost=lost)
-        loop: Object | None = found["checkpoint"] if full and not index.removed else None
+        loop: Object | None = None if index.removed else found["checkpoint"]
         return Head(
-            found["writer_id"], found["epoch"], found["next_checkpoint_seq"], found["hash"], index, found["status"], loop
+            found["writer_id"], found["epoch"], found["next_checkpoint_seq"], found["hash"], index, found["status"],
+            loop["checkpoint_id"] if loop else None, loop if full else None,
         )  # fmt: skip
 
     def index_of(self, recovery: Object, *, lost: bool = False) -> Steps[Index]:

@@ -28,7 +28,7 @@ from .._writer import Writer
 from ..errors import Action, Conflict, Fenced, Invalid
 from . import _metadata
 from ._index import FAMILY, ForeignThread, Head, Index, Marker, RemovedContent
-from ._pieces import Draft, Known, dump, load, values_of
+from ._pieces import Draft, Form, Known, dump, load, values_of
 from ._reader import PAGE_MIN
 from ._threads import Thread
 
@@ -113,7 +113,7 @@ def put(
         except Fenced as error:
             thread.refuse((target.ns, checkpoint_id), error)
             raise
-        thread.pieces.put(thread.run_id, target.ns, draft.known(following))
+        thread.pieces.put(thread.run_id, target.ns, draft.known(following, entry))
     finally:
         thread.lock.release()
     return target.config(checkpoint_id)
@@ -164,7 +164,8 @@ def get(thread: Thread, serde: SerializerProtocol, config: RunnableConfig) -> St
     """The checkpoint that a config names, or the newest checkpoint of its namespace."""
     target = Target.of(config)
     yield from thread.settle()
-    head = yield from thread.head(full=target.checkpoint_id is None)
+    has_values = thread.pieces.has_values(thread.run_id, target.ns, serde)
+    head = yield from thread.head(full=target.checkpoint_id is None and not has_values)
     if head is None:
         thread.note_absent((target.ns, target.checkpoint_id))
         return None
@@ -187,14 +188,21 @@ def read(
 ) -> Steps[CheckpointTuple | None]:  # fmt: skip
     """Reads a checkpoint with its writes; `head` is the run's head, if it was just read. `None` if the checkpoint is
     incomplete."""
-    loop = yield from thread.load(marker, head and head.loop)
-    if loop is None:
+    known = thread.pieces.get(thread.run_id, marker.ns)
+    # Only the run's latest checkpoint: the server has just said that it can be read.
+    is_known = head is not None and known.loop == head.loop_id == marker.loop and Form(serde).is_strict
+    loop = None if is_known else (yield from thread.load(marker, head and head.loop))
+    if loop is None and not is_known:
         return None
     writes: list[Object] = []
     if head is None or not thread.has_no_writes(head, marker.key):
         writes = yield from thread.writes(index.incarnation, marker.ns, marker.id)
     try:
-        found, known = _assembled(serde, Target(thread_id, marker.ns, None), marker, loop, writes)
+        place = Target(thread_id, marker.ns, None)
+        if loop is None:
+            values = known.channel_values(Form(serde))
+            return _checkpoint_of(serde, place, marker, known.entry, values, writes)
+        found, learned = _assembled(serde, place, marker, loop, writes)
     except Invalid as error:
         raise error.copy(message=f"checkpoint {marker.id} of thread {thread_id}: {error.message}") from error
     except (AttributeError, LookupError, TypeError, ValueError) as error:
@@ -203,8 +211,8 @@ def read(
             f"checkpoint {marker.id} of thread {thread_id} was not written by a RunlogSaver: {why}"
         ) from error
     newest = index.heads.get(marker.ns)
-    if known is not None and newest is not None and newest[2] == marker.loop:
-        thread.pieces.put(thread.run_id, marker.ns, known)
+    if learned is not None and newest is not None and newest[2] == marker.loop:
+        thread.pieces.put(thread.run_id, marker.ns, learned)
     return found
 
 
@@ -224,19 +232,32 @@ def _assembled(
 ) -> tuple[CheckpointTuple, Known | None]:
     entry: Any = loop["state"][FAMILY]["entry"]
     checkpoint = load_mapping(serde, entry["checkpoint"], "it")
+    versions: dict[str, Any] = checkpoint.get("channel_versions") or {}
+    values, learned = values_of(serde, loop["messages"], entry, versions, loop["checkpoint_id"])
+    return _checkpoint_of(serde, place, marker, entry, values, writes), learned
+
+
+def _checkpoint_of(
+    serde: SerializerProtocol,
+    place: Target,
+    marker: Marker,
+    entry: Any,
+    values: dict[str, Any],
+    writes: Sequence[Object],
+) -> CheckpointTuple:
+    """Builds a checkpoint from its entry in the index and the values of its channels."""
+    checkpoint = load_mapping(serde, entry["checkpoint"], "it")
     metadata = load_mapping(serde, entry["metadata"], "its metadata")
     if "id" not in checkpoint:
         raise Invalid("it has no id, and is not a checkpoint of LangGraph's")
-    versions: dict[str, Any] = checkpoint.get("channel_versions") or {}
-    checkpoint["channel_values"], known = values_of(serde, loop["messages"], entry["channels"], versions)
-    found = CheckpointTuple(
+    checkpoint["channel_values"] = values
+    return CheckpointTuple(
         config=place.config(marker.id),
         checkpoint=cast("Checkpoint", checkpoint),
         metadata=cast("CheckpointMetadata", metadata),
         parent_config=place.config(entry["parent"]) if entry["parent"] else None,
         pending_writes=pending_writes(serde, writes),
     )
-    return found, known
 
 
 def pending_writes(serde: SerializerProtocol, records: Sequence[Object]) -> list[tuple[str, str, Any]]:

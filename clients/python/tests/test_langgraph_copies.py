@@ -175,7 +175,7 @@ def test_a_message_that_was_changed_in_place_is_stored_as_it_is_now(url, prefix)
             for reader in (saver, other):
                 found = values_in(reader)
                 assert found["messages"] == messages and json.dumps(found["note"]) == '{"a": [true]}'
-        # A change of what was read changes no later answer.
+        # A change of a value that was read changes no later answer.
         values_in(saver)["messages"][0].content = "changed"
         assert values_in(saver)["messages"] == messages
 

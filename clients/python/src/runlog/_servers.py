@@ -44,7 +44,7 @@ _LOGGER = logging.getLogger("runlog")
 
 
 class _Common:
-    """What all handles of a connection know about its servers."""
+    """The state of the servers that all handles of a connection share."""
 
     def __init__(self) -> None:
         self.answered, self.current = False, 0

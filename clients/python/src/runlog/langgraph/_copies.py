@@ -126,7 +126,7 @@ class Template:
             self._content = marshal.dumps((value.__dict__, value.__pydantic_extra__), _VERSION)
 
     def make(self) -> Any:
-        """A value that shares nothing with an earlier one that can be changed."""
+        """A new value. A change of it changes no other value."""
         if self._kind is None:
             return marshal.loads(self._content)
         members, extra = marshal.loads(self._content)

@@ -27,6 +27,7 @@ from .._checkpoint import Kept, MessageList
 from .._json import Json, encode
 from ..errors import Invalid
 from ._copies import Prefix, Template, is_simple, mark_of, template_of
+from ._readable import READABLE, encoded, readable
 from ._serde import StrictSerializer
 
 ITEMS_MAX = 32_768
@@ -70,8 +71,10 @@ class Form:
             raise error.copy(message=f"{what} cannot be stored: {error.message}") from error
 
     def seal(self, plain: Plain) -> Json:
-        """Makes a piece, encrypted if the serializer encrypts."""
+        """Makes a piece: readable, or encrypted if the serializer encrypts."""
         kind, data = plain
+        if kind == "msgpack" and self.is_strict and not self.encrypts and (shown := readable(data)) is not None:
+            return [READABLE, shown]
         if self.encrypts:
             name, data = self._cipher.encrypt(data)
             kind = f"{kind}+{name}"
@@ -81,9 +84,13 @@ class Form:
         """Decrypts a piece."""
         try:
             kind, data = piece
+            if kind == READABLE:
+                return "msgpack", encoded(data)
             data = base64.b64decode(data)
         except (TypeError, ValueError) as error:
             raise Invalid(f"{what} cannot be read: it is not a pair of a format and base64 text") from error
+        except Invalid as error:
+            raise error.copy(message=f"{what} cannot be read: {error.message}") from error
         if not self.encrypts or "+" not in kind:
             return kind, data
         kind, name = kind.split("+", 1)

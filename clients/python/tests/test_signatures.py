@@ -173,3 +173,21 @@ def test_a_return_annotation_that_cannot_be_resolved_is_warned_of_in_the_first_p
             with rl.run(run_id):
                 assert find() == {"flight": "H7"}
                 assert caplog.text.count("the return annotation of find cannot be resolved") == 1
+
+
+async def test_the_first_mistakes_say_what_to_write(url, run_id):
+    @runlog.tool
+    def pay(call, order: int): ...
+
+    async with runlog.connect(url) as rl, rl.run(run_id):
+        with pytest.raises(Usage, match=r"make it `async def`, or connect with `runlog\.sync\.connect`"):
+            pay(7)
+        with pytest.raises(Usage, match=r"use `async with`"), rl.run(run_id):
+            pass
+        with pytest.raises(Usage, match=r"use `async with`, .* `runlog\.sync\.connect`"), runlog.connect(url):
+            pass
+    with sync.connect(url) as rl:
+        for wrong in (rl, rl.run(run_id)):
+            with pytest.raises(Usage, match="use `with` without `async`"):
+                async with wrong:
+                    pass

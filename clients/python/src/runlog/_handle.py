@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from ._api import Api, Object
 from ._divergence import OnDivergence
@@ -75,6 +75,24 @@ class RunBlock:
         raise AttributeError(
             f"a run has {name!r} once it is open: use `with rl.run(…) as run` (`async with` for `runlog.connect`), or `rl.open(…)`"
         )
+
+
+class OnlyAsyncWith:
+    """An object for `async with` alone."""
+
+    def __enter__(self) -> NoReturn:
+        raise Usage("use `async with`, in a coroutine; in plain code connect with `runlog.sync.connect`")
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class OnlyPlainWith:
+    """An object for `with` alone."""
+
+    async def __aenter__(self) -> NoReturn:
+        raise Usage("use `with` without `async`; in a coroutine connect with `runlog.connect`")
+
+    async def __aexit__(self, *_: object) -> None: ...
 
 
 class BaseRun(RunOperations):

@@ -77,6 +77,18 @@ class _Options:
                 raise Usage(f"timeout of {tool} is a number of seconds above 0, not {self.timeout!r}")
 
 
+def _of_other_kind(tool: str, is_async: bool) -> str:
+    if is_async:
+        return (
+            f"{tool} is an async function, but the run belongs to a plain connection: make it a plain function, or connect with "
+            "`runlog.connect`"
+        )
+    return (
+        f"{tool} is a plain function, but the run belongs to an async connection: make it `async def`, or connect with "
+        "`runlog.sync.connect`"
+    )
+
+
 class _Tool(Generic[P, R]):
     """The shared part of sync and async tools."""
 
@@ -108,8 +120,7 @@ class _Tool(Generic[P, R]):
         if run is None and not self._options.plain_outside:
             raise no_run_error(f"tool {self.name} was called")
         if run is not None and run.is_async is not self._is_async:
-            here, there = ("an async", "a plain") if self._is_async else ("a plain", "an async")
-            raise Usage(f"{self.name} is {here} function, but the run belongs to {there} connection")
+            raise Usage(_of_other_kind(self.name, self._is_async))
         return run, bound
 
     def _key(self, bound: BoundArguments) -> str | None:

@@ -12,7 +12,7 @@ from typing import Any, Literal, Unpack
 from ._api import Api, Object
 from ._drive import AsyncDriver
 from ._effect import Answer, Call
-from ._handle import AsyncRun, Recovery, RunBlock, open_session, recover
+from ._handle import AsyncRun, OnlyAsyncWith, Recovery, RunBlock, open_session, recover
 from ._http import AsyncHttp, AsyncTransport
 from ._operations import ABSENT, ConnectionOperations
 from ._operators import Effect, decide, lookup, runs_page, undecided_page
@@ -65,7 +65,7 @@ class Run(AsyncRun):
         await self._driver.drive(self._session.reopen())
 
 
-class _Block(RunBlock, AbstractAsyncContextManager[Run]):
+class _Block(OnlyAsyncWith, RunBlock, AbstractAsyncContextManager[Run]):
     """The block of `async with rl.run(…)`."""
 
     def __init__(self, block: AbstractAsyncContextManager[Run]) -> None:
@@ -80,7 +80,7 @@ class _Block(RunBlock, AbstractAsyncContextManager[Run]):
         return await self._block.__aexit__(kind, error, trace)
 
 
-class Runlog(ConnectionOperations):
+class Runlog(OnlyAsyncWith, ConnectionOperations):
     """A connection to a server. It belongs to one process and one event loop."""
 
     def __init__(self, config: Config, transport: AsyncTransport | None = None) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Literal, Unpack
 from ._api import Api, Object
 from ._drive import SyncDriver
 from ._effect import Answer, Call
-from ._handle import PlainRun, Recovery, RunBlock, open_session, recover
+from ._handle import OnlyPlainWith, PlainRun, Recovery, RunBlock, open_session, recover
 from ._http import SyncHttp, SyncTransport
 from ._operations import ABSENT, ConnectionOperations
 from ._operators import Effect, decide, lookup, runs_page, undecided_page
@@ -68,7 +68,7 @@ class Run(PlainRun):
         self._driver.drive(self._session.reopen())
 
 
-class _Block(RunBlock, AbstractContextManager[Run]):
+class _Block(OnlyPlainWith, RunBlock, AbstractContextManager[Run]):
     """The block of `with rl.run(…)`."""
 
     def __init__(self, block: AbstractContextManager[Run]) -> None:
@@ -83,7 +83,7 @@ class _Block(RunBlock, AbstractContextManager[Run]):
         return self._block.__exit__(kind, error, trace)
 
 
-class Runlog(ConnectionOperations):
+class Runlog(OnlyPlainWith, ConnectionOperations):
     """A connection to a server. It belongs to one process."""
 
     def __init__(self, config: Config, transport: SyncTransport | None = None) -> None:

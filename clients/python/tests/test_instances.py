@@ -126,6 +126,21 @@ def test_a_partition_on_no_named_server_is_an_error_that_names_its_servers(serve
             assert (refused.value.action, refused.value.happened) == (Action.FIX_THE_INPUT, Happened.NOTHING)
 
 
+def test_an_append_that_every_server_refuses_is_not_in_the_log(servers, run_id):
+    first, _, _ = servers.config.servers
+    servers.holders = {first}
+    with sync.Runlog(servers.config, servers) as rl:
+        run = rl.open(run_id)
+        servers.holders = set()
+        with pytest.raises(Unavailable) as refused:
+            run.turn("user", "nowhere")
+        assert refused.value.happened is Happened.NOTHING
+        servers.holders = {first}
+        run.turn("user", "once")
+        turns = [line for line in rl.tail(run_id, until_end=True) if line["payload_type"] == "conversation_turn"]
+    assert [line["payload"]["content"] for line in turns] == ["once"]
+
+
 def test_an_append_without_an_answer_stays_unknown_when_other_servers_refuse_it(servers, run_id):
     """The server that holds the partition may have appended the record, although the others did nothing."""
     first, second, _ = servers.config.servers

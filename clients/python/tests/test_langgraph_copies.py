@@ -95,6 +95,7 @@ def test_a_prefix_begins_only_lists_with_the_same_values_and_types():
         some[:2],
         [*some[:2], Word.A],
         [AIMessage("a", id="1"), *some[1:]],
+        [Own("a", id="1"), *some[1:]],
         [some[0], {"a": True}, "a"],
         [some[0], {"a": 1.0}, "a"],
         [some[0], {"a": [1]}, "a"],

@@ -8,20 +8,22 @@ export const BYTES_MAX = 55 * 1024;
 
 /** Code whose blanks have no meaning, and the code without them. */
 export const BLANKS = {
-  js: [...[' => ', ' = ', ' === ', ' !== ', ' && ', ' || ', ' ?? ', ' + ', ' * ', ' >= ', ' <= ', ' ? ', ' : '].map((code) => [code, code.trim()]), ['({ ', '({'], [' })', '})'], [') {', '){']],
-  css: [[': ', ':'], [' { ', '{'], [' {', '{'], ['; ', ';'], [', ', ','], [' }', '}'], [';}', '}']],
+  js: [...[' => ', ' = ', ' === ', ' !== ', ' && ', ' || ', ' ?? ', ' + ', ' * ', ' >= ', ' <= ', ' < ', ' > ', ' ? ', ' : '].map((code) => [code, code.trim()]), ['({ ', '({'], [' })', '})'], [') {', '){'], ['; }', '}'], ['{ ', '{'], [' }', '}'], ['if (', 'if('], ['for (', 'for('],
+    [';\n}', '}'], ['\n}', '}'], ['{\n', '{'], ['(\n', '('], [',\n', ','], [';\n', ';'], ['\n<', '<'], ['>\n', '>']],
+  css: [['\n', ''], [': ', ':'], [' { ', '{'], [' {', '{'], ['; ', ';'], [', ', ','], [' }', '}'], [';}', '}'], [' > ', '>']],
 };
 
 /** Does the same as the server's `compact`. @param {string} source @param {string[][]} blanks */
 function compact(source, blanks) {
   let inComment = false;
-  return source.split('\n').map((line) => line.trimStart()).map((line) => {
+  const lines = source.split('\n').map((line) => line.trimStart()).filter((line) => {
     const begins = line.startsWith('/*') && (!line.includes('*/') || line.indexOf('*/') + 2 === line.length);
-    const isText = !inComment && !begins && !line.startsWith('//');
+    const isText = !inComment && !begins && !line.startsWith('//') && line !== '';
     inComment = (inComment || begins) && !line.endsWith('*/');
-    const short = line.replace(/\/\*\* @.*?\*\/ /g, '').replace(/<\/.*?>/g, '<//>');
-    return isText ? blanks.reduce((text, [from, to]) => text.replaceAll(from, to), short) : '';
-  }).join('\n');
+    return isText;
+  });
+  const short = lines.map((line) => line.replace(/\/\*\* @.*?\*\/ /g, '').replace(/<\/.*?>/g, '<//>') + '\n').join('');
+  return blanks.reduce((text, [from, to]) => text.replaceAll(from, to), short);
 }
 
 /** The contents by name. */

@@ -2,7 +2,7 @@
 //! everything through `/v1`, with the token that its user enters.
 //!
 //! Each view has a path of its own, and all of them are answered with `index.html`. Our own scripts and styles are served
-//! without comments and indentation.
+//! without comments, indentation and most ends of lines.
 
 use super::{access, access::AllowedHosts, app::App, fallbacks, problem::respond};
 use axum::{
@@ -55,7 +55,8 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (header::CACHE_CONTROL, "no-cache"),
 ];
 
-/// Code whose blanks have no meaning, and the code without them. No text of the page contains such code: a test checks it.
+/// Code whose blanks have no meaning, and the code without them, in the order of their removal. No text of the page contains such
+/// code: a test checks it.
 type Blanks = &'static [(&'static str, &'static str)];
 
 const OF_SCRIPTS: Blanks = &[
@@ -70,32 +71,55 @@ const OF_SCRIPTS: Blanks = &[
     (" * ", "*"),
     (" >= ", ">="),
     (" <= ", "<="),
+    (" < ", "<"),
+    (" > ", ">"),
     (" ? ", "?"),
     (" : ", ":"),
     ("({ ", "({"),
     (" })", "})"),
     (") {", "){"),
+    ("; }", "}"),
+    ("{ ", "{"),
+    (" }", "}"),
+    ("if (", "if("),
+    ("for (", "for("),
+    (";\n}", "}"),
+    ("\n}", "}"),
+    ("{\n", "{"),
+    ("(\n", "("),
+    (",\n", ","),
+    (";\n", ";"),
+    ("\n<", "<"),
+    (">\n", ">"),
 ];
 
-const OF_STYLES: Blanks = &[(": ", ":"), (" { ", "{"), (" {", "{"), ("; ", ";"), (", ", ","), (" }", "}"), (";}", "}")];
+const OF_STYLES: Blanks = &[
+    ("\n", ""),
+    (": ", ":"),
+    (" { ", "{"),
+    (" {", "{"),
+    ("; ", ";"),
+    (", ", ","),
+    (" }", "}"),
+    (";}", "}"),
+    (" > ", ">"),
+];
 
-/// Empties the lines that are comments, removes leading blanks, `blanks` and types (`/** @type {T} */`), and shortens the ends of
-/// elements to `<//>`, which ends any element in htm. Each line stays a line, so that a browser's console names the line of the source. All
-/// template literals are markup, whose blanks at the beginning of a line have no meaning.
+/// Removes comments that are lines, empty lines, leading blanks, types (`/** @type {T} */`) and `blanks`, and shortens the ends of elements to
+/// `<//>`, which ends any element in htm. All template literals are markup, whose blanks at the ends of a line have no meaning.
 fn compact(source: &str, blanks: Blanks) -> String {
     let mut in_comment = false;
     let mut compacted = String::with_capacity(source.len());
     for line in source.lines().map(str::trim_start) {
         // Code after the comment keeps the line as it is.
         let begins = line.starts_with("/*") && line.find("*/").is_none_or(|at| at + 2 == line.len());
-        if !in_comment && !begins && !line.starts_with("//") {
-            let line = replace_spans(&replace_spans(line, "/** @", "*/ ", ""), "</", ">", "<//>");
-            compacted += &blanks.iter().fold(line, |line, (from, to)| line.replace(from, to));
+        if !in_comment && !begins && !line.starts_with("//") && !line.is_empty() {
+            compacted += &replace_spans(&replace_spans(line, "/** @", "*/ ", ""), "</", ">", "<//>");
+            compacted.push('\n');
         }
         in_comment = (in_comment || begins) && !line.ends_with("*/");
-        compacted.push('\n');
     }
-    compacted
+    blanks.iter().fold(compacted, |text, (from, to)| text.replace(from, to))
 }
 
 /// Replaces each span of a line from `begin` up to the next `end`.

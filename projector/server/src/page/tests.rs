@@ -52,19 +52,21 @@ fn the_vendored_files_are_the_pinned_ones() {
 }
 
 #[test]
-fn compact_files_keep_their_lines_and_all_code() {
+fn compact_files_keep_all_code() {
     let source = "// a\n  let b = '//'; // c\n/** d */\n\t/* e\n   f */\n  /** g */ h();\n/* i */ j(); /* k */\n  l\n  m(/** @type {any} */ (n), /** @type {o} */ (p)); // q\n<b>r</b><//> /** s\n";
     assert_eq!(
         compact(source, &[]),
-        "\nlet b = '//'; // c\n\n\n\n/** g */ h();\n/* i */ j(); /* k */\nl\nm((n), (p)); // q\n<b>r<//><//> /** s\n"
+        "let b = '//'; // c\n/** g */ h();\n/* i */ j(); /* k */\nl\nm((n), (p)); // q\n<b>r<//><//> /** s\n"
     );
-    assert_eq!(compact("if (a === b) { c = d ? e : f; }\n", OF_SCRIPTS), "if (a===b){ c=d?e:f; }\n");
-    assert_eq!(compact("a b > c { d: e, f; g: h; }\n", OF_STYLES), "a b > c{d:e,f;g:h}\n");
+    assert_eq!(compact("if (a === b) { c = d ? e : f; }\n", OF_SCRIPTS), "if(a===b){c=d?e:f}\n");
+    assert_eq!(compact("a(\n  b,\n);\n\nc => {\n  d;\n}\n", OF_SCRIPTS), "a(b,);c=>{d}\n");
+    assert_eq!(compact("a b > c { d: e, f; g: h; }\n", OF_STYLES), "a b>c{d:e,f;g:h}");
     let own = FILES.iter().filter(|(name, _)| !name.starts_with("vendor/") && !name.ends_with("html"));
     for (name, bytes) in own {
         let source = std::str::from_utf8(bytes).unwrap();
         let served = compact(source, &[]);
-        assert_eq!(served.lines().count(), source.lines().count(), "{name}");
+        // A comment after code would hide the lines that are joined to it.
+        assert!(!served.lines().any(|line| line.contains(" // ")), "{name} has a comment after code");
         assert_eq!(served.matches("/*").count(), served.matches("*/").count(), "{name} has half a comment");
         let has_blanks = |text: &str| OF_SCRIPTS.iter().any(|(code, _)| text.contains(code));
         // Every second part of a line is between quotes. A part of markup or with an escape is not only a text.

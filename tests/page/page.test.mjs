@@ -880,7 +880,9 @@ test('the audit lists decisions with their authors, the newest first, and retent
   await rows.nth(1).getByText('mara 1').waitFor();
   await rows.nth(1).getByText('nobody can find out; the call counts as failed').waitFor();
   await rows.nth(1).getByText('<b>asked</b> the provider 1').waitFor();
-  await rows.nth(1).getByText('refund-3', { exact: true }).waitFor();
+  await rows.nth(1).getByText('issue_refund', { exact: true }).waitFor();
+  // The time answers who decided yesterday: no width may cut it.
+  assert.ok(await rows.nth(1).locator('[role=cell]').first().evaluate((cell) => cell.scrollWidth <= cell.clientWidth));
   for (const [scheme, viewport] of [['dark', WIDE], ['light', WIDE], ['dark', NARROW], ['light', NARROW]]) {
     await page.emulateMedia({ colorScheme: scheme });
     await page.setViewportSize(viewport);
@@ -944,7 +946,7 @@ test('a checkpoint shows the end of its conversation on a click', async () => {
   const page = await visit.open('/ui/runs/talks%2Fone');
   let reads = 0;
   visit.context.on('request', (request) => { reads += request.url().includes('/checkpoints/'); });
-  await page.getByRole('button', { name: /^checkpoint 1/ }).click();
+  await page.getByRole('button', { name: /^checkpoint 1 covers/ }).click();
   await page.getByRole('button', { name: 'Show the conversation' }).waitFor();
   assert.equal(reads, 0);
   await page.getByRole('button', { name: 'Show the conversation' }).click();
@@ -954,6 +956,32 @@ test('a checkpoint shows the end of its conversation on a click', async () => {
   assert.equal(await page.locator('.bubble').last().innerText(), 'assistant answer 119');
   await page.screenshot({ path: join(SHOTS, 'conversation.png') });
   await isAccessible(page, 'conversation');
+  await visit.end();
+});
+
+test('what a person looks for first is one click away: the reason of a stuck run, its checkpoint, a position, earlier decisions', async () => {
+  await killedRefund(journal, 'first/refund-1');
+  const visit = await Visit.begin();
+  const page = await visit.open('/ui/runs?prefix=first/');
+  await page.getByRole('link', { name: 'first/refund-1' }).click();
+  await page.locator('.run-top .badge', { hasText: 'needs a decision' }).waitFor();
+  await page.locator('.resume').getByRole('button', { name: 'checkpoint 1' }).click();
+  await page.locator('.detail h2', { hasText: 'checkpoint 1' }).waitFor();
+  assert.ok(await page.locator('.where').getByText('the newest record').isVisible(), 'to read a record does not move the position');
+  await page.locator('.detail').getByRole('button', { name: /^\d+:\d+$/ }).click();
+  await page.locator('.resume:not(.old)', { hasText: 'takes over here' }).getByText('It can continue at once').waitFor();
+  await page.locator('.detail h2', { hasText: 'checkpoint 1' }).waitFor();
+  await page.locator('.resume').getByText('Starts at checkpoint 1').waitFor();
+  assert.ok(await page.locator('.run-top .badge', { hasText: 'needs a decision' }).isVisible(), 'the badge is about the newest state');
+  await page.goto('/ui/decisions?prefix=first/');
+  await page.getByRole('link', { name: 'Decided before' }).click();
+  await page.waitForURL('**/ui/audit');
+  // A run is idle by the log's clock: no record of these runs is an hour old.
+  await page.goto('/ui/runs?prefix=first/');
+  await page.getByRole('link', { name: 'first/refund-1' }).waitFor();
+  const [asked] = await Promise.all([page.waitForRequest((request) => request.url().includes('/v1/runs?') && request.url().includes('idle=1h')), page.getByLabel('Last record').selectOption('No record for an hour')]);
+  assert.ok(!asked.url().includes('since='));
+  await page.locator('.empty', { hasText: 'No run matches' }).waitFor();
   await visit.end();
 });
 

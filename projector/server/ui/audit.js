@@ -11,13 +11,16 @@ import * as words from './words.js';
 const lines = new Map();
 token.subscribe(() => lines.clear());
 
-/** Reads the record of an event, masked. */
+/** Reads the record of an event, masked, and the name of its tool if the request is among the records before it. */
 function lineOf({ key, run_id: run, record_id: id, position }) {
   if (lines.size > 2000) lines.clear();
   const known = lines.get(key);
   if (known) return known;
-  const line = get(pathOf(run) + '/records', { as_of: words.place(position), order: 'desc', limit: position.index ? 1000 : 8, consistency: 'eventual' })
-    .then(({ records }) => records.find((each) => each.record_id === id && words.place(each.position) === words.place(position)) || {});
+  const line = get(pathOf(run) + '/records', { as_of: words.place(position), order: 'desc', limit: position.index ? 1000 : 16, consistency: 'eventual' })
+    .then(({ records }) => {
+      const line = records.find((each) => each.record_id === id && words.place(each.position) === words.place(position)) || {};
+      return { ...line, tool: records.find((each) => each.record_id === line.answers)?.tool_name };
+    });
   lines.set(key, line);
   line.catch(() => lines.delete(key));
   return line;
@@ -26,7 +29,7 @@ function lineOf({ key, run_id: run, record_id: id, position }) {
 const fromPayload = ({ payload }, text) => absent(payload) || (payload ? text(payload) : 'not found');
 
 /** The call of a decision, and the decision. The line has them although its payload may be deleted. */
-export const callOf = (line) => words.shorten(line.answers || '') || fromPayload(line, () => '');
+export const callOf = (line) => words.shorten(line.tool || line.answers || '') || fromPayload(line, () => '');
 export const decisionOf = (line) => words.DECIDED[line.status] || visible(line.status || '') || fromPayload(line, () => '');
 
 /** Shows a part of the record of an event. `text` writes it from the line. */
@@ -42,9 +45,9 @@ const DECISIONS = [
   ['Time, UTC', ({ timestamp }) => words.moment(timestamp), 'mono faint'],
   ['Run', (each) => html`<${Link} to=${inRun(each)}><${RunName} id=${each.run_id} /><//>`, 'cell-main'],
   ['Call', told(callOf), 'faint mono'],
-  ['Decided', told(decisionOf), ''],
-  ['By', told((line) => fromPayload(line, ({ who }) => { const { principal, principal_verified: isVerified } = line; return html`<span title=${principal && visible(principal) + (isVerified ? ', verified' : ', not verified')}>${words.shorten(brief(who ?? ''), 40)}${principal && !isVerified ? ', not verified' : ''}</span>`; })), ''],
-  ['Because', told((line) => fromPayload(line, ({ why }) => words.shorten(brief(why ?? ''), 160))), 'faint'],
+  ['Decided', told(decisionOf), 'two'],
+  ['By', told((line) => fromPayload(line, ({ who }) => { const { principal, principal_verified: isVerified } = line; return html`<span title=${principal && visible(principal) + (isVerified ? ', verified' : ', not verified')}>${words.shorten(brief(who ?? ''), 40)}${principal && !isVerified ? ', not verified' : ''}</span>`; })), 'two'],
+  ['Because', told((line) => fromPayload(line, ({ why }) => words.shorten(brief(why ?? ''), 160))), 'faint two'],
   ['Position', ({ position }) => words.place(position), 'mono faint number cell-place'],
 ];
 const HORIZONS = [
@@ -63,7 +66,7 @@ export function Audit() {
   const isRetention = query.show === 'retention';
   return html`<section class="view">
     <${Top} title="Audit" meaning="decisions" tools=${html`<${Segments} label="Show" value=${isRetention ? 'retention' : ''} options=${[['', 'Decisions'], ['retention', 'Retention']]} onChange=${(show) => change({ show })} />`}>Who decided what, and why. Skips are not listed here: they are in the server’s audit log.<//>
-    ${!isRetention ? html`<${Listing} key="decisions" path="/v1/events" query=${{ family: 'effect_resolution' }} member="events" label="Decisions" order="partition by partition, so newer decisions may be missing" rowsOf=${decisions} columns=${DECISIONS} widths="2.3fr 4fr 2.5fr 4fr 2fr 4fr 1fr" first=${10} open=${(each) => go(inRun(each))}
+    ${!isRetention ? html`<${Listing} key="decisions" path="/v1/events" query=${{ family: 'effect_resolution' }} member="events" label="Decisions" order="partition by partition, so newer decisions may be missing" rowsOf=${decisions} columns=${DECISIONS} widths="150px 3fr 2fr 4fr 2fr 4fr 70px" first=${10} open=${(each) => go(inRun(each))}
         empty=${html`<${Empty} title="No decision yet">Each decision about a call that may have happened appears here.<//>`} />`
       : watches() ? html`<${Listing} key="horizons" path="/v1/horizons" query=${{}} member="horizons" label="Retention horizons" order="in the order of the partitions" columns=${HORIZONS} widths="2fr 3fr 2fr 5fr 1fr" open=${() => {}}
         empty=${html`<${Empty} title="No content was deleted">“runlog retention” deletes the content of old records.<//>`} />`

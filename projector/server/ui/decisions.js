@@ -95,7 +95,7 @@ export function Decisions() {
   const numbers = { contradicted: overview.value?.contradicted, waiting: pending?.reconcile_required.waiting, running: pending?.reconcile_required.running, safe: pending?.retry_safe && pending.retry_safe.waiting + pending.retry_safe.running };
   const tabs = Object.entries(SHOWN).filter(([name]) => name !== 'contradicted' || name === show || numbers.contradicted).map(([name, { title }]) => [name === 'waiting' ? '' : name, title, isNarrowed ? undefined : numbers[/** @type {keyof typeof numbers} */ (name)]]);
   return html`<section class="view decisions">
-    <header class="top"><div class="top-title"><h1>Decisions</h1><p class="quiet">Calls that may have happened. <${Meaning} of="decisions" /></p></div>
+    <header class="top"><div class="top-title"><h1>Decisions</h1><p class="quiet">Calls that may have happened. <${Link} class="meaning" to=${{ view: 'audit' }}>Decided before<//> · <${Meaning} of="decisions" /></p></div>
       <div class="top-tools"><${Search} value=${query.prefix} set=${(prefix) => change({ prefix, ...NONE }, true)} /><${Segments} label="Show" value=${show === 'waiting' ? '' : show} options=${tabs} onChange=${(name) => change({ show: name, ...NONE })} /></div></header>
     ${problem && !answer ? html`<${Trouble} problem=${problem} />` : null}
     <${Lacks} what="effects" />

@@ -82,13 +82,17 @@ function useRecords(id, upTo) {
   return { head: null, entries: [], ...answer, problem, at, reload };
 }
 
-function Resume({ id, place, isHead }) {
+const isWaiting = (effect) => effect.class !== 'retry_safe' && effect.state !== 'running';
+
+function Resume({ id, place, isHead, onOpen, onWaits }) {
   const [asked, setAsked] = useState(place);
   useEffect(() => { const timer = setTimeout(() => setAsked(place), 120); return () => clearTimeout(timer); }, [place]);
   const may = allows('read_content');
   const { answer, problem } = useAnswer((signal) => (may ? get(pathOf(id) + '/recovery', { as_of: isHead ? undefined : asked, content: false, limit: 200, ...EVENTUAL }, signal).then((recovery) => ({ recovery, key: isHead ? '' : asked })) : null), [id, asked, isHead, may]);
   const last = useRef(/** @type {any} */ (null));
   if (answer) last.current = answer;
+  const waits = answer?.key === '' && answer.recovery.pending.some(isWaiting);
+  useEffect(() => { if (answer?.key === '') onWaits(waits); }, [answer, waits]);
   const shown = last.current;
   const title = isHead ? 'A process that takes over now' : 'A process that takes over here';
   if (!may || !shown || (problem && !answer)) return html`<section class="resume"><h2>${title}</h2>${!may ? html`<${Masked} why="Not shown" />` : problem ? html`<${Trouble} problem=${problem} />` : html`<${Loading} lines=${3} />`}</section>`;
@@ -97,11 +101,11 @@ function Resume({ id, place, isHead }) {
   const calls = completed.length ? (more ? 'more than ' : '') + words.plural(completed.length, 'call') + ' answered from the journal' : 'No call to answer from the journal';
   return html`<section class=${'resume' + (answer && shown.key === (isHead ? '' : place) ? '' : ' old')} aria-live="polite"><h2>${title}</h2><ul>
     <li class=${recovery.resumable ? 'good' : recovery.status === 'open' ? 'wait' : ''}><b>${words.resumes(recovery)}</b>${recovery.reason && !pending.length ? html`<span dir="auto">${recovery.reason}</span>` : null}</li>
-    <li class="good"><b>${checkpoint ? html`Starts at <bdi>${words.shorten(checkpoint.checkpoint_id, 30)}</bdi>` : 'Starts at the beginning'}</b><span>${checkpoint ? words.plural(after, 'record') + ' after it' : 'No checkpoint; ' + words.plural(after, 'record')}</span></li>
+    <li class="good"><b>${checkpoint ? html`Starts at <button type="button" class="text" onClick=${() => onOpen(checkpoint.position)}>checkpoint ${checkpoint.checkpoint_seq}</button>` : 'Starts at the beginning'}</b><span>${checkpoint ? words.plural(after, 'record') + ' after it' : 'No checkpoint; ' + words.plural(after, 'record')}</span></li>
     <li class=${completed.length ? 'good' : ''}><b>${calls}</b>${completed.length ? html`<span>${[...new Set(completed.map((each) => each.tool_name))].slice(0, 5).join(', ')}</span>` : null}</li>
     ${pending.slice(0, 20).map((each) => (each.class === 'retry_safe'
       ? html`<li class="again" key=${each.id}><b><code>${words.shorten(each.tool_name)}</code> runs again</b><span>${each.idempotency_key || each.dedupe_key ? html`with the key <bdi class="mono">${words.shorten(each.idempotency_key || each.dedupe_key, 30)}</bdi>` : 'somebody decided that it did not happen'}</span></li>`
-      : html`<li class="wait" key=${each.id}><b><code>${words.shorten(each.tool_name)}</code> ${each.state === 'running' ? 'is running' : 'may have happened'}</b><span>${each.state === 'running' ? 'Its process still has the run' : each.evidence.length ? words.plural(each.evidence.length, 'late result') : 'No result, no key'}</span>${isHead && each.state !== 'running' ? html`<${Link} class="button primary" to=${{ view: 'decisions', query: { run: id, kind: each.kind, effect: each.id } }}>Decide<//>` : null}</li>`))}
+      : html`<li class="wait" key=${each.id}><b><code>${words.shorten(each.tool_name)}</code> ${each.state === 'running' ? 'is running' : 'may have happened'}</b><span>${each.state === 'running' ? 'Its process still has the run' : each.evidence.length ? words.plural(each.evidence.length, 'late result') : 'No result, no key'}</span>${isHead && isWaiting(each) ? html`<${Link} class="button primary" to=${{ view: 'decisions', query: { run: id, kind: each.kind, effect: each.id } }}>Decide<//>` : null}</li>`))}
     ${pending.length > 20 ? html`<li><span>and ${words.count(pending.length - 20)} more</span></li>` : null}
   </ul></section>`;
 }
@@ -114,7 +118,7 @@ async function readLine(id, each, raw, signal) {
   return records.find((line) => line.record_id === each.id && line.position.offset === each.offset) || null;
 }
 
-function Detail({ id, row, raw, onRaw }) {
+function Detail({ id, row, raw, onRaw, onGo }) {
   const { query } = route.value;
   const view = query.as || 'read';
   const may = allows('read_content');
@@ -127,7 +131,7 @@ function Detail({ id, row, raw, onRaw }) {
   return html`<section class="detail" aria-label="Chosen record">
     <header><h2><bdi>${words.shorten(title, 40)}</bdi></h2>${isRefused ? null : html`<div class="detail-tools"><${Segments} label="Form" value=${view} options=${[['read', 'Read'], ['json', 'JSON']]} onChange=${(as) => change({ as: as === 'read' ? '' : as }, true)} />
       <button type="button" class="chip" aria-pressed=${raw} disabled=${!may} title=${may ? 'Show content that is masked by its privacy class. The audit log records this' : 'This needs the scope read_content'} onClick=${() => onRaw(!raw)}>Unmasked</button></div>`}</header>
-    <dl class="facts"><div><dt>Position</dt><dd class="mono">${words.place(row.first)}</dd></div>${row.first.seq ? html`<div><dt>Number</dt><dd>${row.first.seq}</dd></div>` : null}${row.first.epoch ? html`<div><dt>By</dt><dd>${words.process(row.first.epoch)}</dd></div>` : null}<div><dt>UTC</dt><dd class="mono">${row.first.stamp.slice(11, 23).replace('Z', '')}</dd></div>${row.kind === 'call' && row.last !== row.first ? html`<div><dt>Took</dt><dd>${words.duration(row.last.time - row.first.time)}</dd></div>` : null}</dl>
+    <dl class="facts"><div><dt>Position</dt><dd><button type="button" class="text mono" title="Show what a process gets that takes over here" onClick=${onGo}>${words.place(row.first)}</button></dd></div>${row.first.seq ? html`<div><dt>Number</dt><dd>${row.first.seq}</dd></div>` : null}${row.first.epoch ? html`<div><dt>By</dt><dd>${words.process(row.first.epoch)}</dd></div>` : null}<div><dt>UTC</dt><dd class="mono">${row.first.stamp.slice(11, 23).replace('Z', '')}</dd></div>${row.kind === 'call' && row.last !== row.first ? html`<div><dt>Took</dt><dd>${words.duration(row.last.time - row.first.time)}</dd></div>` : null}</dl>
     ${isRefused ? html`<p>It is in the log and has no effect: ${row.text}.</p><p class="quiet small">Record <bdi class="mono">${words.shorten(row.first.id, 60)}</bdi>. A result that was refused is kept as evidence with its call.</p>` : null}
     ${problem ? html`<${Trouble} problem=${problem} />` : null}
     ${!answer && !problem ? html`<${Loading} lines=${3} />` : null}
@@ -200,6 +204,7 @@ export function Run({ id }) {
   useEffect(() => { document.title = words.shorten(id, 40) + ' · Runlog'; }, [id]);
   const [raw, setRaw] = useState(false);
   const [copied, setCopied] = useState(false);
+  const [waits, setWaits] = useState(false);
   now.value;
   if (!head || !entries.length) {
     return html`<section class="view"><header class="top"><div class="top-title"><p class="crumb"><${Link} to=${{ view: 'runs' }}>Runs<//></p><h1><${RunName} id=${id} /></h1></div></header>
@@ -214,7 +219,7 @@ export function Run({ id }) {
     try { await navigator.clipboard.writeText(address.href); setCopied(true); setTimeout(() => setCopied(false), 2000); } catch { change({ at: words.place(chosen) }, true); }
   };
   return html`<section class="view run">
-    <header class="top run-top"><div class="top-title"><p class="crumb"><${Link} to=${{ view: 'runs' }}>Runs<//></p><h1><${RunName} id=${id} most=${72} /> <${Badge} tone=${TONES[head.status] || 'grey'}>${head.status}<//></h1></div>
+    <header class="top run-top"><div class="top-title"><p class="crumb"><${Link} to=${{ view: 'runs' }}>Runs<//></p><h1><${RunName} id=${id} most=${72} /> <${Badge} tone=${TONES[head.status] || 'grey'}>${head.status}<//>${waits ? html`<${Badge} tone="amber">needs a decision<//>` : null}</h1></div>
       <dl class="facts"><div><dt>Records</dt><dd>${words.count(head.records)}</dd></div><div><dt>Takeovers</dt><dd>${Math.max(0, head.epoch - 1)}</dd></div><div><dt>Refused</dt><dd>${words.count(anomalies.length)}${more ? '+' : ''}</dd></div><div><dt>Took</dt><dd>${took === null ? '–' : words.duration(took)}</dd></div><div><dt>Last record</dt><dd>${words.ago(aged(head.age_millis, readAt))}</dd></div><div><dt>Run hash</dt><dd class="mono" title=${head.hash}>${String(head.hash).slice(0, 8)}</dd></div></dl></header>
     <${Trouble} problem=${head.doubt} />
     ${isDone && took === null ? html`<div class="notice amber" role="status"><b>These are ${words.count(entries.length)} of ${words.count(head.records)} records.</b> The rest is too long to show at once. ${hasEarlier ? html`<button type="button" class="text" onClick=${() => { setUpTo(words.place(entries[0])); change({ at: words.place(entries[0]), sel: '' }, true); }}>Show earlier records</button>` : null}</div>` : null}
@@ -226,6 +231,6 @@ export function Run({ id }) {
     <div class="run-body"><div class="run-rows"><div class="run-bar"><${Segments} label="Records" value=${query.kind || ''} options=${KINDS} onChange=${(kind) => change({ kind, sel: '' })} />
         <${Segments} label="Scale" value=${query.scale || ''} options=${[['', 'Order'], ['time', 'Time']]} onChange=${(name) => change({ scale: name })} /></div>
         ${rows.length ? html`<${Waterfall} rows=${rows} entries=${entries} upTo=${at} scale=${scale} chosen=${row?.key || ''} onChoose=${select} />` : html`<${Empty} title="No such record">This run has none of this kind.<//>`}</div>
-      <aside class="run-side"><${Resume} id=${id} place=${words.place(chosen)} isHead=${isHead && !head.doubt} />${row ? html`<${Detail} id=${id} row=${row} raw=${raw} onRaw=${setRaw} />` : null}</aside></div>
+      <aside class="run-side"><${Resume} id=${id} place=${words.place(chosen)} isHead=${isHead && !head.doubt} onWaits=${setWaits} onOpen=${({ offset }) => { const row = all.find(({ first }) => first.offset === offset); if (row) select(row); }} />${row ? html`<${Detail} id=${id} row=${row} raw=${raw} onRaw=${setRaw} onGo=${() => choose(row.first.index, { sel: row.key })} />` : null}</aside></div>
   </section>`;
 }

@@ -11,14 +11,14 @@ const PAGE = 200;
 const PAGES_MAX = 50;
 
 const STATUS = [['', 'All'], ['open', 'Open'], ['completed', 'Completed'], ['failed', 'Failed'], ['cancelled', 'Cancelled']];
-const SINCE = [['', 'Any time', 0], ['1h', 'Last hour', 3600e3], ['1d', 'Last day', 86400e3], ['7d', 'Last week', 7 * 86400e3]];
+const SINCE = [['', 'Any time', 0], ['1h', 'Last hour', 3600e3], ['1d', 'Last day', 86400e3], ['7d', 'Last week', 7 * 86400e3], ['idle-1h', 'No record for an hour'], ['idle-1d', 'No record for a day']];
 /** @type {Record<string, string>} */
 const TONES = { open: 'blue', completed: 'green', failed: 'red', cancelled: 'grey' };
 
 /** Reads the list, newest first; by id if there are too many runs to sort. */
 async function readRuns(query, most, signal) {
   const span = Number(SINCE.find(([name]) => name === query.since)?.[2] || 0);
-  const filter = { prefix: query.prefix, status: query.status, stuck: query.stuck === '1', since: span ? new Date(Date.now() - span).toISOString() : '', limit: PAGE };
+  const filter = { prefix: query.prefix, status: query.status, stuck: query.stuck === '1', since: span ? new Date(Date.now() - span).toISOString() : '', idle: query.since?.split('idle-')[1], limit: PAGE };
   try {
     return { ...(await pages('/v1/runs', { ...filter, newest: true }, 'runs', most, signal)), order: 'newest' };
   } catch (error) {

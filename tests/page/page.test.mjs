@@ -959,6 +959,37 @@ test('a checkpoint shows the end of its conversation on a click', async () => {
   await visit.end();
 });
 
+test('two checkpoints are compared on a click: the messages and the state that only one of them has', async () => {
+  const writer = await journal.claim('talks/two', 'worker');
+  const messages = ['first', 'second', 'third', 'fourth'].map((content) => ({ role: 'user', content }));
+  await writer.turn('user', 'hello');
+  await writer.checkpoint(messages);
+  await writer.turn('user', 'more');
+  // The agent replaced the middle of its messages by a summary.
+  await writer.checkpoint([messages[0], { role: 'assistant', content: 'a <b>summary</b>' }, messages[3]]);
+  const visit = await Visit.begin();
+  const page = await visit.open('/ui/runs/talks%2Ftwo');
+  const detail = page.locator('.detail');
+  let reads = 0;
+  visit.context.on('request', (request) => { reads += request.url().includes('/checkpoints/'); });
+  await page.getByRole('button', { name: /^checkpoint 2 covers/ }).click();
+  const choice = detail.getByLabel('Compare with');
+  await choice.waitFor();
+  assert.deepEqual(await choice.locator('option').allInnerTexts(), ['…', 'checkpoint 1']);
+  assert.equal(reads, 0);
+  await choice.selectOption('checkpoint 1');
+  await detail.getByText('Only in checkpoint 2: 1 message', { exact: true }).waitFor();
+  await detail.getByText('Only in checkpoint 1: 2 messages', { exact: true }).waitFor();
+  assert.deepEqual(await detail.locator('.bubble').allInnerTexts(), ['assistant a <b>summary</b>', 'user second', 'user third']);
+  assert.deepEqual(await detail.getByLabel('State').allInnerTexts(), ['step\n2', 'step\n1']);
+  await page.screenshot({ path: join(SHOTS, 'compare.png') });
+  await isAccessible(page, 'compare');
+  await detail.getByRole('button', { name: 'Show the conversation' }).click();
+  await detail.getByText('The conversation, the last 3 of 3 messages').waitFor();
+  assert.equal(await choice.inputValue(), '');
+  await visit.end();
+});
+
 test('what a person looks for first is one click away: the reason of a stuck run, its checkpoint, a position, earlier decisions', async () => {
   await killedRefund(journal, 'first/refund-1');
   const visit = await Visit.begin();

@@ -7,7 +7,7 @@ import { BYTES_MAX, files } from './files.mjs';
 const ui = new URL('../../projector/server/ui/', import.meta.url);
 const { parse, write, brief, visible, isExact, Exact } = await import(new URL('exact.js', ui));
 const { parser } = await import(new URL('sse.js', ui));
-const { before, entry, fold, isBeyond, isNewest, leave, spanOf, withRefused, timeScale, claims, changes, hiding, marker, keyOf, proofOf, happened, ended, find, refit, body, isTyped, dump } = await import(new URL('fold.js', ui));
+const { before, entry, fold, isBeyond, isNewest, leave, spanOf, withRefused, timeScale, claims, changes, differ, hiding, marker, keyOf, proofOf, happened, ended, find, refit, body, isTyped, dump } = await import(new URL('fold.js', ui));
 const { callOf, decisionOf } = await import(new URL('audit.js', ui));
 const { advised, stateOf } = await import(new URL('partitions.js', ui));
 const words = await import(new URL('words.js', ui));
@@ -371,6 +371,15 @@ test('all files together are small enough', () => {
   const bytes = gzipSync([...files.values()].join(''), { level: 9 }).length;
   console.log(`the page has ${bytes} bytes compressed, ${BYTES_MAX} at most`);
   assert.ok(bytes <= BYTES_MAX, `${bytes} bytes`);
+});
+
+test('two checkpoints differ between their common beginning and end, and in members of the state', () => {
+  const of = (nth, texts, state) => ({ checkpoint_seq: nth, messages: texts.split(''), state });
+  assert.deepEqual(differ([of(1, 'abcd', { step: 1, same: [1] }), of(2, 'axd', { step: 2, same: [1], more: null })]),
+    [{ nth: 1, messages: ['b', 'c'], state: { step: 1 } }, { nth: 2, messages: ['x'], state: { step: 2 } }]);
+  assert.deepEqual(differ([of(1, 'aa', 1), of(2, 'aaa', 'text')]).map(({ messages, state }) => [messages, state]), [[[], { state: 1 }], [['a'], { state: 'text' }]]);
+  assert.deepEqual(differ([of(1, 'a', null), of(2, 'a', null)]).map(({ messages, state }) => [messages, state]), [[[], {}], [[], {}]]);
+  assert.deepEqual(differ([of(1, 'a', { n: parse('1.0') }), of(2, 'b', { n: parse('1.0') })])[0].state, {});
 });
 
 test('bytes are shown by place, digits and printable characters', () => {

@@ -1,6 +1,6 @@
 // @ts-check
 // Pure functions.
-import { brief, visible } from './exact.js';
+import { brief, visible, write } from './exact.js';
 import * as words from './words.js';
 
 /** A record without its content. `index` is its place among the loaded records.
@@ -222,6 +222,19 @@ export function changes(before, fresh) {
   if (before.class !== fresh.class) news.push(fresh.class === 'retry_safe' ? 'The call may run again: somebody decided that it did not happen, or it has a key.' : 'The call may have happened.');
   if (!news.length) news.push('The effect changed after revision ' + before.revision + '; it has revision ' + fresh.revision + ' now.');
   return news;
+}
+
+/** What each of two checkpoints has and the other lacks: the messages between their common beginning and their common end, and members of the state. */
+export function differ(pair) {
+  const [a, b] = pair.map(({ messages }) => messages.map((each) => write(each)));
+  const most = Math.min(a.length, b.length);
+  let from = 0;
+  let end = 0;
+  while (from < most && a[from] === b[from]) from++;
+  while (end < most - from && a[a.length - 1 - end] === b[b.length - 1 - end]) end++;
+  const states = pair.map(({ state }) => (Object(state) === state ? state : { state }));
+  return pair.map(({ messages, checkpoint_seq: nth }, at) => ({ nth, messages: messages.slice(from, messages.length - end),
+    state: Object.fromEntries(Object.entries(states[at]).filter(([name, value]) => write(value) !== write(states[1 - at][name]))) }));
 }
 
 /** Bytes in lines of 16: the place, the hexadecimal digits, and the printable characters of ASCII. @param {string} hex */

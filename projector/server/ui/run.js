@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from './vendor/hooks.js';
 import { get, pages, run as pathOf } from './api.js';
 import { brief } from './exact.js';
-import { before, claims, entry, fold, isBeyond, isNewest, leave, spanOf, withRefused } from './fold.js';
+import { before, claims, differ, entry, fold, isBeyond, isNewest, leave, spanOf, withRefused } from './fold.js';
 import { listen } from './live.js';
 import { absent, aged, Badge, Code, Empty, hidden, html, Icon, Link, Loading, Long, Masked, Members, now, RunName, Segments, Trouble, useAnswer, useKeys, useThrottle } from './parts.js';
 import { change, route } from './route.js';
@@ -141,14 +141,19 @@ function Detail({ id, row, raw, onRaw, onGo }) {
   </section>`;
 }
 
-/** The newest messages of a checkpoint's whole list. They are unmasked, so a click asks for them. */
+const bubbles = (messages) => messages.slice(-100).map((each, at) => html`<div class="bubble" key=${at} dir="auto"><i>${brief(each.role ?? '')}</i> <${Long} text=${brief(each.content ?? each)} most=${2000} /></div>`);
+
+/** The newest messages of a checkpoint's whole list, or what it and another one do not share. They are unmasked, so a click asks for them. */
 function Conversation({ id, checkpoint }) {
-  const [wants, setWants] = useState(false);
-  const { answer, problem } = useAnswer((signal) => (wants ? get(pathOf(id) + '/checkpoints/' + encodeURIComponent(checkpoint), EVENTUAL, signal) : null), [id, checkpoint, wants]);
+  const [wants, setWants] = useState('');
+  const read = (path, query, signal) => get(pathOf(id) + '/checkpoints' + path, { ...query, ...EVENTUAL }, signal);
+  const { answer: list } = useAnswer((signal) => read('', { limit: 500 }, signal), [id]);
+  const { answer, problem } = useAnswer((signal) => wants && Promise.all([...new Set([checkpoint, wants])].map((each) => read('/' + encodeURIComponent(each), {}, signal))), [id, checkpoint, wants]);
   if (!allows('read_content')) return null;
-  if (!answer) return html`<${Trouble} problem=${problem} /><button type="button" class="text" title="The audit log records this" onClick=${() => setWants(true)}>Show the conversation</button>`;
-  const { messages } = answer;
-  return html`<h3>The conversation, the last ${Math.min(100, messages.length)} of ${words.plural(messages.length, 'message')}</h3>${messages.slice(-100).map((each, at) => html`<div class="bubble" key=${at} dir="auto"><i>${brief(each.role ?? '')}</i> <${Long} text=${brief(each.content ?? each)} most=${2000} /></div>`)}`;
+  return html`<div class="buttons"><button type="button" class="text" title="The audit log records this" onClick=${() => setWants(checkpoint)}>Show the conversation</button>
+    ${list?.checkpoints[1] && html`<label class="select">Compare with <select value=${wants === checkpoint ? '' : wants} onChange=${(event) => setWants(event.target.value)}>${[{}, ...list.checkpoints].map(({ checkpoint_id: each, checkpoint_seq: nth }) => each !== checkpoint && html`<option key=${each} value=${each || ''}>${nth ? 'checkpoint ' + nth : '…'}</option>`)}</select></label>`}</div>
+    <${Trouble} problem=${problem} />${answer?.[1] ? differ(answer).map(({ nth, messages, state }) => html`<h3>Only in checkpoint ${nth}: ${words.plural(messages.length, 'message')}</h3>${bubbles(messages)}${Object.keys(state)[0] && html`<${Members} value=${state} label="State" />`}`)
+    : answer && html`<h3>The conversation, the last ${Math.min(100, answer[0].messages.length)} of ${words.plural(answer[0].messages.length, 'message')}</h3>${bubbles(answer[0].messages)}`}`;
 }
 
 function Content({ id, row, first, last, raw }) {

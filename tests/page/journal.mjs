@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { randomUUID } from 'node:crypto';
+import { fileURLToPath } from 'node:url';
 
 const BINARY = process.env.RUNLOG_BIN;
 
@@ -97,6 +98,31 @@ export class Writer {
   }
 
   lifecycle(status, reason) { return this.append(this.record(randomUUID(), { type: 'run_lifecycle', status, reason })); }
+}
+
+/** Starts agent.mjs. `line` returns the next line that it prints, `kill` ends it with SIGKILL. */
+export function startAgent({ url, token }, run, by) {
+  const child = spawn(process.execPath, [fileURLToPath(new URL('agent.mjs', import.meta.url)), url, run, by],
+    { env: { ...process.env, RUNLOG_TOKEN: token ?? '' }, stdio: ['pipe', 'pipe', 'inherit'] });
+  const ended = new Promise((done) => child.once('exit', (code, signal) => done(signal ?? code)));
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  const line = async () => {
+    const { done, value } = await lines.next();
+    if (done) throw new Error(`the agent ended with ${await ended}`);
+    return JSON.parse(value);
+  };
+  return { line, ended, kill: () => { child.kill('SIGKILL'); return ended; } };
+}
+
+/** An agent that is killed in the middle of `issue_refund`, and the next agent of its run. `late` is the writer of the killed process. */
+export async function killedAgent(journal, run) {
+  const agent = startAgent(journal, run, 'worker-3, pid 20117');
+  const late = new Writer(journal, run, await agent.line());
+  const signal = await agent.kill();
+  if (signal !== 'SIGKILL') throw new Error(`the agent ended with ${signal} before it was killed`);
+  const next = startAgent(journal, run, 'worker-7, pid 311');
+  await next.line();
+  return { late, next };
 }
 
 const pause = (millis) => new Promise((done) => setTimeout(done, millis));

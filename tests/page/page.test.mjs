@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { chromium } from 'playwright-core';
 import { BYTES_MAX, files } from './files.mjs';
-import { appendForeign, command, fillJournal, Journal, killedRefund, startServer } from './journal.mjs';
+import { appendForeign, command, fillJournal, Journal, killedAgent, killedRefund, startServer } from './journal.mjs';
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const SHOTS = process.env.RUNLOG_PAGE_SHOTS || new URL('../../target/page', import.meta.url).pathname;
@@ -116,9 +116,10 @@ for (const { name, path, ready, keys = [] } of VIEWS) {
   });
 }
 
-test('the way of a decision: killed agent, late result, refusal in words, read again, adopt, and the agent continues', async () => {
+test('the way of a decision: killed agent, late result, refusal in words, read again, adopt, and the agent continues', async (context) => {
   const run = 'support/refund-8841';
-  const { first, second } = await killedRefund(journal, run);
+  const { late: first, next: agent } = await killedAgent(journal, run);
+  context.after(() => agent.kill());
   const visit = await Visit.begin({ expected: ['409'] });
   const page = await visit.open('/ui/decisions?prefix=support/refund-8841');
   await page.getByText('No result has arrived. Only the receiver can tell.').waitFor();
@@ -159,13 +160,9 @@ test('the way of a decision: killed agent, late result, refusal in words, read a
   await page.getByText('The agent gets').waitFor();
   await page.screenshot({ path: join(SHOTS, 'walk-3-decided.png') });
   await isAccessible(page, 'a decision that was made');
-  // The agent asks for the call before it makes it, and continues with the result.
-  const recovery = await journal.get(`/v1/runs/${encodeURIComponent(run)}/recovery`);
-  assert.equal(recovery.resumable, true);
-  const lookup = await journal.get(`/v1/runs/${encodeURIComponent(run)}/lookup?tool=issue_refund&fingerprint=${recovery.completed.find(({ id }) => id === 'refund-3').fingerprint}`);
-  assert.deepEqual([lookup.status, lookup.result.status], ['completed', 'succeeded']);
-  await second.turn('assistant', `Your refund is ${lookup.result.refund}.`);
-  assert.equal((await second.lifecycle('completed', 'refunded')).outcome, 'applied');
+  // The waiting agent asks for the call before it makes it, and continues with the result.
+  assert.deepEqual(await agent.line(), { status: 'completed', result: { refund: 'RF-20932', status: 'succeeded' }, outcome: 'applied' });
+  assert.equal(await agent.ended, 0);
   await page.getByRole('link', { name: 'Open the run', exact: true }).click();
   await page.locator('.run-top .badge', { hasText: 'completed' }).waitFor();
   await page.getByRole('button', { name: /^decision/ }).click();
@@ -467,15 +464,20 @@ test('a record of every kind is shown', async () => {
   await visit.end();
 });
 
-test('tokens: scopes are named, masked stays masked, and the token is in no address', async (context) => {
-  const tokens = join(server.dir, 'tokens.json');
+/** A server with tokens: its owner, a token without `resolve`, and a token without content. */
+async function guardedServer(context, name) {
+  const tokens = join(server.dir, name + '.json');
   const make = async (principal, scopes, runs = '*') => JSON.parse(await command(['token', 'create', '--json', '--tokens', tokens, '--principal', principal, '--runs', runs, ...scopes.flatMap((scope) => ['--scope', scope])])).token;
   const all = await make('admin', ['append', 'read_meta', 'read_content', 'resolve', 'operate']);
   const reader = await make('reader@acme', ['read_meta', 'read_content'], 'support/*');
   const masked = await make('masked@acme', ['read_meta']);
   const guarded = await startServer({ flags: ['--tokens', tokens] });
   context.after(() => guarded.end());
-  const owner = new Journal(guarded.url, all);
+  return { guarded, owner: new Journal(guarded.url, all), all, reader, masked };
+}
+
+test('tokens: scopes are named, masked stays masked, and the token is in no address', async (context) => {
+  const { guarded, owner, all, reader, masked } = await guardedServer(context, 'tokens');
   const { first } = await killedRefund(owner, 'support/refund-8841');
   await first.result('refund-3', { refund: 'RF-20931' });
   await killedRefund(owner, 'other/refund-1');
@@ -513,6 +515,45 @@ test('tokens: scopes are named, masked stays masked, and the token is in no addr
   await page.locator('.resume').getByText('Your token lacks the scope').waitFor();
   const addresses = await page.evaluate(() => performance.getEntriesByType('resource').map(({ name }) => name).join() + location.href + JSON.stringify(localStorage));
   for (const token of [all, reader, masked]) assert.ok(!addresses.includes(token));
+  await visit.end();
+});
+
+test('the same way with a token without resolve: evidence and words, no decision, and the agent waits for a person who may decide', async (context) => {
+  const { guarded, owner, reader } = await guardedServer(context, 'way');
+  const run = 'support/refund-8841';
+  const { late, next: agent } = await killedAgent(owner, run);
+  context.after(() => agent.kill());
+  await late.result('refund-3', { refund: 'RF-20931', status: 'succeeded' });
+  const visit = await Visit.begin({ url: guarded.url, expected: ['401', '403'] });
+  const page = await visit.open('/ui/decisions');
+  await page.getByLabel('Token or JWT').fill(reader);
+  await page.getByRole('button', { name: 'Use this token' }).click();
+  await page.getByText('this needs the scope resolve').waitFor();
+  const isLocked = async () => { for (const radio of await page.getByRole('radio').all()) assert.ok(await radio.isDisabled()); };
+  await page.locator('.pane-decision .late').getByText('"RF-20931"').waitFor();
+  await isLocked();
+  // A second result arrives: its reader learns of it as anybody does.
+  await late.result('refund-3', { refund: 'RF-20932', status: 'succeeded' }, 'refund-3-again');
+  await page.getByText('Another late result arrived at').waitFor();
+  await page.getByRole('button', { name: 'Read it again' }).click();
+  await page.getByText('the one to adopt').waitFor();
+  assert.equal(await page.locator('.pane-decision .late').count(), 2);
+  await isLocked();
+  const { effects: [effect] } = await owner.get('/v1/effects?pending=true&unsafe=true&consistency=latest');
+  const decision = { decision: 'adopt', revision: effect.revision, basis: effect.basis, evidence: 'refund-3-again', who: 'mara', why: 'the provider has RF-20932' };
+  const resolution = `/v1/runs/${encodeURIComponent(run)}/effects/refund-3/resolution`;
+  await assert.rejects(new Journal(guarded.url, reader).send('POST', resolution, decision), { status: 403, kind: 'forbidden' });
+  assert.equal((await owner.get(`/v1/runs/${encodeURIComponent(run)}/recovery?consistency=latest`)).resumable, false, 'nothing was decided');
+  await page.screenshot({ path: join(SHOTS, 'walk-5-without-resolve.png') });
+  assert.equal((await owner.send('POST', resolution, decision)).outcome, 'applied');
+  assert.deepEqual(await agent.line(), { status: 'completed', result: { refund: 'RF-20932', status: 'succeeded' }, outcome: 'applied' });
+  await page.getByText('This effect has left the list.').waitFor();
+  await page.getByRole('button', { name: 'Read it again' }).click();
+  await page.getByText('This effect has an end now.').waitFor();
+  await page.getByRole('link', { name: 'Open the run', exact: true }).click();
+  await page.locator('.run-top .badge', { hasText: 'completed' }).waitFor();
+  await page.getByRole('button', { name: /^decision/ }).click();
+  await page.locator('.detail').getByText('mara').waitFor();
   await visit.end();
 });
 

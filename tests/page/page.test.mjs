@@ -1048,6 +1048,13 @@ test('what a person looks for first is one click away: the reason of a stuck run
   await page.goto('/ui/decisions?prefix=first/');
   await page.getByRole('link', { name: 'Decided before' }).click();
   await page.waitForURL('**/ui/audit');
+  // A repeat of a call is a moment: it has no duration of its own.
+  const { second } = await killedRefund(journal, 'first/refund-2', { key: 'first-2' });
+  await second.append(second.record('refund-3-again', { type: 'tool_call_attempt', request_record_id: 'refund-3', attempt: 2, reason: 'the first process ended' }));
+  await page.goto('/ui/runs/first%2Frefund-2');
+  const again = page.locator('.wf-row', { hasText: 'begins again' });
+  await again.waitFor();
+  assert.equal(await again.locator('.length').count(), 0);
   // A run is idle by the log's clock: no record of these runs is an hour old.
   await page.goto('/ui/runs?prefix=first/');
   await page.getByRole('link', { name: 'first/refund-1' }).waitFor();

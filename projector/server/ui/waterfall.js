@@ -93,7 +93,7 @@ function probe(near, name) {
 
 function Mark({ row, from, to, isPending, isLater, length }) {
   const left = from * 100 + '%';
-  if (row.kind === 'call') {
+  if (row.status) {
     const size = Math.max(0, to - from) * 100;
     const label = isLater ? '' : isPending ? 'no result' : (row.note ? row.note + ', ' : row.status === 'failed' ? 'failed, ' : '') + length;
     return html`<i class=${'bar ' + (isPending ? 'pending' : row.status) + (row.note ? ' by-decision' : '')} style=${{ left, width: size + '%' }}></i>

@@ -38,6 +38,11 @@ test-page: build ## the web page in Debian's Chromium; screenshots in target/pag
 	@scripts/setup.sh page
 	@RUNLOG_BIN="$(or $(RUNLOG_BIN),bin/runlog)" scripts/page.sh test
 
+.PHONY: page-shots
+page-shots: build ## the screenshots in the documents again, of the running demo
+	@scripts/setup.sh page
+	@RUNLOG_BIN="$(or $(RUNLOG_BIN),bin/runlog)" scripts/page.sh shots
+
 .PHONY: kafka-image
 kafka-image: ## make Docker run and have the image of a real Kafka (RUNLOG_KAFKA_IMAGE names another)
 	@scripts/setup.sh test

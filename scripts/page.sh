@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # page.sh unit     the page's pure functions, its size and its vendored files, without a browser
 # page.sh test     the page in Debian's Chromium; RUNLOG_BIN names the command, screenshots go to target/page
+# page.sh shots    makes the screenshots of the README and docs/operate.md again, of the running demo
 # page.sh types    checks the types that the page's comments state
 # page.sh vendor   fetches the vendored modules again, in the versions of tests/page/package-lock.json, and pins them
 set -euo pipefail
@@ -9,6 +10,14 @@ set -euo pipefail
 cd "$top"
 
 ui=projector/server/ui
+
+# Needs the browser, the command and the modules.
+need_browser() {
+  [ -x "${CHROMIUM:-/usr/bin/chromium}" ] || die "chromium is missing: apt-get install chromium fonts-inter fonts-noto-core"
+  export RUNLOG_BIN=${RUNLOG_BIN:-$top/bin/runlog}
+  [ -x "$RUNLOG_BIN" ] || die "no command at $RUNLOG_BIN: run make build, or name another with RUNLOG_BIN"
+  modules
+}
 
 has_node || die "Node 20.19 or newer, with npm, is missing"
 
@@ -23,15 +32,16 @@ case ${1:-} in
     (cd "$ui/vendor" && sha256sum --check --strict --quiet SHA256SUMS)
     ;;
   test)
-    [ -x "${CHROMIUM:-/usr/bin/chromium}" ] || die "chromium is missing: apt-get install chromium fonts-inter fonts-noto-core"
-    export RUNLOG_BIN=${RUNLOG_BIN:-$top/bin/runlog}
-    [ -x "$RUNLOG_BIN" ] || die "no command at $RUNLOG_BIN: run make build, or name another with RUNLOG_BIN"
+    need_browser
     # Writes what no server writes.
     export RUNLOG_TEST_PROCESS=${RUNLOG_TEST_PROCESS:-$CARGO_TARGET_DIR/debug/test_process}
     [ -x "$RUNLOG_TEST_PROCESS" ] || cargo build --locked --bin test_process
-    modules
     export RUNLOG_PAGE_SHOTS=${RUNLOG_PAGE_SHOTS:-$CARGO_TARGET_DIR/page}
     node --test --test-reporter=spec tests/page/page.test.mjs
+    ;;
+  shots)
+    need_browser
+    node tests/page/shots.mjs
     ;;
   types)
     modules
@@ -51,7 +61,7 @@ case ${1:-} in
     (cd "$ui/vendor" && sha256sum ./*.js | sed 's#\./##' >SHA256SUMS)
     ;;
   *)
-    echo "usage: $0 unit|test|types|vendor" >&2
+    echo "usage: $0 unit|test|shots|types|vendor" >&2
     exit 2
     ;;
 esac

@@ -38,6 +38,11 @@ test-page: build ## the web page in Debian's Chromium; screenshots in target/pag
 	@scripts/setup.sh page
 	@RUNLOG_BIN="$(or $(RUNLOG_BIN),bin/runlog)" scripts/page.sh test
 
+.PHONY: page-memory
+page-memory: build ## the memory of a page that is left open under load, MINUTES=60
+	@scripts/setup.sh page
+	@RUNLOG_BIN="$(or $(RUNLOG_BIN),bin/runlog)" RUNLOG_PAGE_MINUTES=$(or $(MINUTES),60) scripts/page.sh memory
+
 .PHONY: page-shots
 page-shots: build ## the screenshots in the documents again, of the running demo
 	@scripts/setup.sh page
@@ -95,7 +100,7 @@ nightly-model: ## the model and the simulation with many seeds, instruction coun
 	@scripts/nightly.sh model
 nightly-faults: ## brokers, agents and servers killed, paused, cut off; full disks; Python agents killed
 	@scripts/nightly.sh faults
-nightly-security: ## fuzzing, hostile clients, proxies, rotation of secrets
+nightly-security: ## fuzzing, hostile clients, proxies, rotation of secrets, memory of an open page
 	@scripts/nightly.sh security
 nightly-artefacts: ## the release build tested, wheels, packages, compose, MirrorMaker, heavy ports, all features, a short benchmark
 	@scripts/nightly.sh artefacts

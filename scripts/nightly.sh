@@ -84,6 +84,8 @@ case $part in
     step 10 hostile make hostile
     step 10 fronts make fronts
     step 10 rotation make rotation
+    # Not among the artefacts, whose steps already need the hours of a part.
+    step 75 page-memory make page-memory
     ;;
   artefacts)
     step 30 build make build

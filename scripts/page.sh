@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # page.sh unit     the page's pure functions, its size and its vendored files, without a browser
 # page.sh test     the page in Debian's Chromium; RUNLOG_BIN names the command, screenshots go to target/page
+# page.sh memory   leaves a page open under load for RUNLOG_PAGE_MINUTES (60): fails if a view's memory grows
 # page.sh shots    makes the screenshots of the README and docs/operate.md again, of the running demo
 # page.sh types    checks the types that the page's comments state
 # page.sh vendor   fetches the vendored modules again, in the versions of tests/page/package-lock.json, and pins them
@@ -39,6 +40,10 @@ case ${1:-} in
     export RUNLOG_PAGE_SHOTS=${RUNLOG_PAGE_SHOTS:-$CARGO_TARGET_DIR/page}
     node --test --test-reporter=spec tests/page/page.test.mjs
     ;;
+  memory)
+    need_browser
+    node tests/page/memory.mjs
+    ;;
   shots)
     need_browser
     node tests/page/shots.mjs
@@ -61,7 +66,7 @@ case ${1:-} in
     (cd "$ui/vendor" && sha256sum ./*.js | sed 's#\./##' >SHA256SUMS)
     ;;
   *)
-    echo "usage: $0 unit|test|shots|types|vendor" >&2
+    echo "usage: $0 unit|test|memory|shots|types|vendor" >&2
     exit 2
     ;;
 esac

@@ -1,4 +1,4 @@
-// Makes a screenshot small: the 256 colours that it has most, for all its pixels. Nothing but the shades of letters changes.
+// Makes a screenshot small: at most 256 colours, its most frequent ones that differ.
 import { crc32, deflateSync, inflateSync } from 'node:zlib';
 
 const near = (a, b, c) => {
@@ -49,9 +49,11 @@ export function small(file) {
     const colour = pixels.readUIntBE(at, 3);
     counts.set(colour, (counts.get(colour) ?? 0) + 1);
   }
-  const palette = [...counts].sort((a, b) => b[1] - a[1]).slice(0, 256).map(([colour]) => colour);
   const parts = (colour) => [colour >> 16, (colour >> 8) & 255, colour & 255];
   const distance = (a, b) => parts(a).reduce((sum, value, nth) => sum + (value - parts(b)[nth]) ** 2, 0);
+  // Skips a colour that is close to a chosen one: a small icon may be the only place of its colour.
+  const palette = [];
+  for (const [colour] of [...counts].sort((a, b) => b[1] - a[1])) if (palette.length < 256 && palette.every((other) => distance(colour, other) > 40)) palette.push(colour);
   const indices = new Map(palette.map((colour, index) => [colour, index]));
   const closest = (colour) => palette.reduce((best, other, index) => (distance(colour, other) < distance(colour, palette[best]) ? index : best), 0);
   for (const colour of counts.keys()) if (!indices.has(colour)) indices.set(colour, closest(colour));

@@ -113,6 +113,16 @@ impl Runlog {
         self.transport.whole_recovery(valid(id)?.borrow(), RecoveryQuery::WHOLE).await
     }
 
+    /// A tool call of a run, by the record id of its request, with its arguments and its recorded end. Its status is `unknown` for any
+    /// other id.
+    pub async fn call(
+        &self,
+        id: impl TryInto<RunId, Error: Into<Illegal>>,
+        request: &RecordId,
+    ) -> Result<answer::Lookup, Error> {
+        self.transport.call(valid(id)?.borrow(), request.borrow()).await
+    }
+
     /// A page of up to `limit` (1 to 1000) records of a run, starting at `cursor` (a page's `next_cursor`) or at the first
     /// record. Empty for a run without records. Cursors stay valid while records are appended.
     ///

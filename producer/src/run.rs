@@ -132,6 +132,17 @@ impl Run {
         async move { self.session.time_limited(self.session.checkpoint(state, busy)).await }
     }
 
+    /// Confirms that the agent has the answers of these calls, for a run opened with
+    /// [`OpenOptions::receipts`](crate::OpenOptions::receipts): later checkpoints do not list them. Unknown ids are ignored. Nothing is
+    /// appended before the next [`Run::checkpoint`].
+    ///
+    /// Errors: `Unavailable` if earlier operations take longer than [`Config::deadline`](crate::Config::deadline).
+    pub async fn received(&self, calls: &[RecordId]) -> Result<(), Error> {
+        let mut state = self.session.lock().await?;
+        calls.iter().for_each(|call| state.replay.mark_received(call.borrow()));
+        Ok(())
+    }
+
     /// Hides the checkpoints of this run that cover less than `covered_before` (exclusive) from answers. With
     /// `preserve_latest_terminal` the latest checkpoint after the run's end stays visible. Messages that a later checkpoint
     /// refers to stay available.

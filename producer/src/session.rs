@@ -88,7 +88,7 @@ impl Session {
             call_slots: Arc::new(Semaphore::new(calls_max)),
             state: Mutex::new(SessionState {
                 appender,
-                replay: Replay::new(recovery),
+                replay: Replay::new(recovery).with_receipts(options.receipts),
                 checkpoint_base: CheckpointBase::from_recovered(recovery.checkpoint.as_ref()),
                 intents: Intents::default(),
             }),

@@ -30,6 +30,10 @@ pub struct OpenOptions {
     pub unless_active: Option<Duration>,
     /// Whether a new call may run before the recorded calls after the checkpoint are made again. Default [`OnDivergence::Allow`].
     pub on_divergence: OnDivergence,
+    /// Whether the agent confirms each answer with [`Run::received`](crate::Run::received). Checkpoints then list every answered call
+    /// until it is confirmed, however many calls are in flight. Default false: an answer counts as received once no call is in
+    /// flight.
+    pub receipts: bool,
 }
 
 /// The treatment of a new call without a key, while recorded calls after the checkpoint were not requested: the program does not

@@ -122,12 +122,15 @@ pub(crate) struct Replay {
     keyed: HashMap<(String, String), RecordedCall>,
     /// Requests whose answer this agent has not received.
     unanswered: BTreeMap<RecordId, RequestOrder>,
-    /// Requests that were answered in the busy period `period`, which a message list of that period may lack.
+    /// Requests that were answered in the busy period `period`, which a message list of that period may lack. With `receipts`, requests
+    /// that were answered and whose answers the agent has not confirmed.
     answered: BTreeMap<RecordId, RequestOrder>,
     covered: Covered,
     expected: Expected,
     /// See [`shared`](super::shared).
     period: u64,
+    /// Whether `answered` keeps each request until [`Replay::mark_received`], not only until the busy period ends.
+    receipts: bool,
     /// Pending requests whose effect may have happened and must not run again before that is decided.
     unresolved: BTreeSet<RecordId>,
 }
@@ -161,6 +164,11 @@ impl Replay {
         replay.covered = Covered::new(recovery, &replay.unanswered);
         replay.expected = Expected::new(recovery);
         replay
+    }
+
+    /// Sets whether answers need receipts.
+    pub(crate) fn with_receipts(self, receipts: bool) -> Self {
+        Self { receipts, ..self }
     }
 
     /// Finds the recorded call that answers a call. Removes a recorded call without a key, since it answers only one
@@ -279,8 +287,15 @@ impl Replay {
     fn begin_period(&mut self, period: u64) {
         if self.period != period {
             self.period = period;
-            self.answered.clear();
+            if !self.receipts {
+                self.answered.clear();
+            }
         }
+    }
+
+    /// Marks that the agent has received the request's answer: checkpoints no longer list it.
+    pub(crate) fn mark_received(&mut self, id: RecordId<&str>) {
+        self.answered.remove(id.as_str());
     }
 
     /// A pending request that blocks new effects, if any.

@@ -46,6 +46,8 @@ impl From<Result<Json, Failure>> for Ended {
 /// A call's recorded answer.
 #[derive(Clone, Debug)]
 pub struct Answer {
+    /// The record id of the call's request.
+    pub call: RecordId,
     /// The result. `None` for a failure, or if it is redacted.
     pub result: Option<Json>,
     /// The failure.

@@ -51,7 +51,7 @@ pub(super) async fn read_answer(spec: &CallSpec<'_>, taken: TakenCall, busy: &Bu
     session.lock().await?.replay.mark_answered(id.borrow(), busy.period());
     taken.keep();
     client.config.count(metric::RECORDED);
-    Ok(Answer { result: lookup.result, error: lookup.error, recorded: true, position: lookup.position })
+    Ok(Answer { call: id, result: lookup.result, error: lookup.error, recorded: true, position: lookup.position })
 }
 
 /// Appends the result of the effect, which is held until it is in the log.
@@ -106,7 +106,8 @@ pub(super) async fn record(
         Ok(acked) => {
             in_flight.mark_recorded();
             guard.replay.mark_answered(in_flight.id().borrow(), busy.period());
-            Ok(Answer { result, error, recorded: false, position: Some(acked.position) })
+            let call = in_flight.id().clone();
+            Ok(Answer { call, result, error, recorded: false, position: Some(acked.position) })
         }
         // The backend reported the refusal: the result is in the log.
         Err(failed) if failed.kind() == ErrorKind::Fenced => {

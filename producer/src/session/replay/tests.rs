@@ -319,6 +319,19 @@ fn an_answered_request_counts_as_unanswered_until_the_busy_period_of_its_answer_
 }
 
 #[test]
+fn with_receipts_an_answered_request_counts_as_unanswered_until_the_agent_confirms_it() {
+    let call =
+        |request| RecordedCall { id: id(request), fingerprint: Fingerprint::of_hashed_call("pay", "x"), pending: None };
+    let mut replay = Replay::default().with_receipts(true);
+    for (seq, request) in [(1, "first"), (2, "second")] {
+        replay.add(JournalSeq::from(seq), "pay", None, call(request));
+        replay.mark_answered(id(request).borrow(), seq);
+    }
+    replay.mark_received(id("first").borrow());
+    assert_eq!(replay.unanswered(7), [id("second")], "no call is in flight any more");
+}
+
+#[test]
 fn a_covered_call_answers_although_a_void_call_has_its_number() {
     let void = pending("void", 5, Some("v1:a"), None, "retry_safe");
     let mut replay = Replay::new(&at_checkpoint(8, Vec::new(), vec![void]));

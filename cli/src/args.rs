@@ -11,6 +11,7 @@ mod ask;
 mod decide;
 mod export;
 mod home;
+mod mcp;
 mod options;
 mod run;
 mod schema;
@@ -23,6 +24,7 @@ pub(crate) use ask::{
 pub(crate) use decide::{Attribution, Cancel, Consent, DeadLetterSkip, Decision, Resolve, Retention};
 pub(crate) use export::{Export, ExportFormat};
 pub(crate) use home::{Home, HomeAccept, HomeAction, HomeInit};
+pub(crate) use mcp::McpGate;
 pub(crate) use options::{Deadline, PageOptions, ReadOptions};
 pub(crate) use run::{Completions, Conformance, Demo, DemoAgent, DemoDesk, Import, LogFormat, Man, Publish, Serve};
 pub(crate) use schema::{Schema, SchemaAction, SchemaCheck, SchemaShow};
@@ -215,6 +217,15 @@ pub(crate) enum Command {
         after_help = "Examples:\n  runlog conformance --list\n  runlog conformance --server http://test-host:7070"
     )]
     Conformance(Conformance),
+    /// Put a gate before an MCP server: each tool call runs once, however often the client repeats it
+    #[command(
+        name = "mcp-gate",
+        after_help = "Examples, as the command of a server in the configuration of an MCP client:\n  \
+                      runlog mcp-gate -- npx -y @acme/booking-server\n  \
+                      runlog mcp-gate --run trip-7/booking --policy booking.json -- python booking.py\n  \
+                      runlog mcp-gate --upstream https://mcp.acme.example/mcp --upstream-token-file acme.token"
+    )]
+    McpGate(McpGate),
     /// List, show or compare record schemas
     #[command(after_help = "Examples:\n  runlog schema list\n  runlog schema check old.avsc new.avsc")]
     Schema(Schema),

@@ -32,6 +32,7 @@ mod home;
 mod import;
 mod lookup;
 mod manual;
+mod mcp_gate;
 mod overview;
 mod pages;
 mod publish;
@@ -81,6 +82,9 @@ pub(crate) fn run(cli: Cli) -> Result<Answer, Error> {
             &Output::new(cli.global.json, cli.global.quiet),
         );
     }
+    if let Command::McpGate(args) = cli.command {
+        return mcp_gate::run(&args, &config, &server, security);
+    }
     let client = Client::new(&server, &security)?;
     let output = Output::new(cli.global.json, cli.global.quiet);
     let session = Session { client, output, config, verbose: cli.global.verbose };
@@ -120,6 +124,7 @@ async fn ask(session: &Session, command: Command) -> Result<Answer, Error> {
         | Command::DemoDesk(_)
         | Command::Serve(_)
         | Command::Conformance(_)
+        | Command::McpGate(_)
         | Command::Completions(_)
         | Command::Man(_)
         | Command::Schema(_)

@@ -15,6 +15,7 @@ mod import;
 mod limits;
 mod listen;
 mod logging;
+mod mcp;
 mod output;
 mod registry;
 mod render;

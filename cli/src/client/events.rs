@@ -31,7 +31,7 @@ impl std::fmt::Debug for Events {
 }
 
 impl Events {
-    pub(super) fn new(response: reqwest::Response, url: String) -> Self {
+    pub(crate) fn new(response: reqwest::Response, url: String) -> Self {
         let chunks = response.bytes_stream().map(|chunk| chunk.map_err(|error| io::Error::other(error.without_url())));
         Self::from_chunks(chunks, url)
     }

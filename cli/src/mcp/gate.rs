@@ -288,7 +288,7 @@ impl Gate {
             }
             Ok(read) if matches!(read.status, OrOther::Known(LookupStatus::Completed | LookupStatus::Failed)) => {
                 let reply = Reply::from_end(read.result.as_ref(), read.error.as_ref(), true);
-                return self.deliver(gated, &[request.id.clone()], &call, &reply).await;
+                return self.deliver(gated, std::slice::from_ref(&request.id), &call, &reply).await;
             }
             Ok(read) => (format!("the journal has the call as {}", read.status.as_str()), false),
             Err(error) => (error.to_string(), false),

@@ -61,9 +61,8 @@ impl Members {
     }
 
     pub(crate) fn to_json(&self) -> String {
-        let member =
-            |(name, value): (&String, &Box<RawValue>)| format!("{}:{}", Value::from(name.as_str()), value.get());
-        format!("{{{}}}", self.0.iter().map(member).collect::<Vec<_>>().join(","))
+        let members = self.0.iter().map(|(name, value)| format!("{}:{}", Value::from(name.as_str()), value.get()));
+        format!("{{{}}}", members.collect::<Vec<_>>().join(","))
     }
 }
 

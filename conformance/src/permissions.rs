@@ -53,7 +53,7 @@ pub(crate) const RULES: &[Rule] = &[
             let permitted = attempt_at(scenario, &mut run, attempt(&call))?;
             scenario.send(&mut run, &permitted)?.expect_applied().needs("resolved_not_done").map(drop)
         }),
-    rule("attempt_basis", SECTION, "an attempt is refused unless its basis is the call's newest record")
+    rule("attempt_basis", SECTION, "an attempt is refused unless its basis is the call's basis")
         .only_with(Feature::Bases)
         .test(|scenario, mut run| {
             let call = keyed(scenario, &mut run)?;
@@ -80,7 +80,7 @@ pub(crate) const RULES: &[Rule] = &[
             let second = attempt_at(scenario, &mut run, attempt(&call))?;
             scenario.send(&mut run, &second)?.expect_applied().needs("key_is_retry_safe").map(drop)
         }),
-    rule("decision_basis", "Judgement", "a decision is refused unless its basis is the effect's newest record")
+    rule("decision_basis", "Judgement", "a decision is refused unless its basis is the effect's basis")
         .only_with(Feature::Bases)
         .test(|scenario, mut run| {
             let call = scenario.pending(&mut run)?;
@@ -90,6 +90,33 @@ pub(crate) const RULES: &[Rule] = &[
             now.check_change(&stale)?;
             decide_at(scenario, &mut run, &call, &stale)?.expect_refused("stale_decision")?;
             decide_at(scenario, &mut run, &call, &now)?.expect_applied().map(drop)
+        }),
+    rule("revision_beside_basis", "Judgement", "a decision with the effect's basis is refused for a smaller revision")
+        .only_with(Feature::Bases)
+        .test(|scenario, mut run| {
+            let call = scenario.pending(&mut run)?;
+            decide(scenario, &mut run, &call, "not_done")?;
+            let now = basis(scenario, &run)?;
+            let made_at = |run: &mut Run, revision: u64| {
+                let facts = json!({"basis": now.text, "revision": revision});
+                run.unclaimed_record(resolution(&call, "not_done")).with("facts", facts)
+            };
+            let (stale, current) = (made_at(&mut run, 1), made_at(&mut run, 2));
+            scenario.send(&mut run, &stale)?.expect_refused("stale_decision")?;
+            scenario.send(&mut run, &current)?.expect_applied().map(drop)
+        }),
+    rule("basis_never_returns", "Judgement", "evidence that was replaced and arrives again gives another basis")
+        .only_with(Feature::Bases)
+        .test(|scenario, mut run| {
+            let call = scenario.pending(&mut run)?;
+            let late = run.clone().record(failed(&call, "first")).with("writer_epoch", 7).with("record_id", "late");
+            scenario.send(&mut run, &late)?.expect_refused("fenced").needs("fenced_unclaimed")?;
+            let before = basis(scenario, &run)?;
+            for number in 0..16 {
+                scenario.evidence(&mut run, failed(&call, &format!("try {number}")))?;
+            }
+            scenario.send(&mut run, &late)?.expect_refused("fenced").needs("fenced_unclaimed")?;
+            basis(scenario, &run)?.check_change(&before).needs("evidence_fenced")
         }),
     rule("repeatable", SECTION, "a call whose request is repeatable is retry_safe without a key")
         .only_with(Feature::Bases)

@@ -274,12 +274,14 @@ impl State {
         *next += 1;
         self.appended += 1;
         let inner = record["payload"]["records"].as_array();
-        let datums = match inner.filter(|_| record["payload"]["type"] == "batch") {
-            Some(records) => records.iter().map(|record| canonical::sha256(&record.to_string())).collect(),
-            None => vec![canonical::sha256(&record.to_string())],
+        let records = match inner.filter(|_| record["payload"]["type"] == "batch") {
+            Some(records) => records.as_slice(),
+            None => std::slice::from_ref(&record),
         };
+        let datums = records.iter().map(|record| canonical::sha256(&record.to_string())).collect();
+        let contents = records.iter().map(runlog_model::content_hash).collect();
         let log_millis = LOG_CLOCK + i64::try_from(self.appended).unwrap_or_default();
-        let what = What::Record { record: Arc::new(record), version, datums, contents: Vec::new() };
+        let what = What::Record { record: Arc::new(record), version, datums, contents };
         self.model.deliver(&Delivery { partition, offset, log_millis, what });
         self.appends.send_replace(self.appended);
         offset

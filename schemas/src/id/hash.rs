@@ -39,16 +39,16 @@ hashes! {
 }
 
 impl ContentHash {
-    /// Computes the basis of an effect after a record about it was skipped.
+    /// Stands for a record in an effect's basis, if the record was skipped.
     #[must_use]
     pub fn skipped(self) -> Self {
         Self(Sha256::of(format!("skipped {self}").as_bytes()))
     }
 
-    /// Computes the basis of an effect after known evidence counts again. `before` is the basis before it: no basis may come back.
+    /// Computes the basis of an effect after a further record about it. `before` is the basis before the record: no basis may come back.
     #[must_use]
-    pub fn again(self, before: Self) -> Self {
-        Self(Sha256::of(format!("again {before} {self}").as_bytes()))
+    pub fn after(self, before: Self) -> Self {
+        Self(Sha256::of(format!("after {before} {self}").as_bytes()))
     }
 
     /// Computes the payload hash of a batch from the content hashes of its records.

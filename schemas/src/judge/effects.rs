@@ -75,7 +75,7 @@ pub(super) fn check_handle<V: View>(
     Ok(if is_foreign { Err(Reason::NotStartedHere) } else { Ok(()) })
 }
 
-/// Refuses a decision on a state that its author did not see: the facts name the effect's newest record or its revision,
+/// Refuses a decision on a state that its author did not see: the facts name the effect's basis, its revision or both,
 /// and the evidence. Decisions of schema version 1 name neither and are not checked, unless a skip voids or displaces the newest
 /// record.
 pub(super) fn check_decision_basis<V: View>(
@@ -95,14 +95,12 @@ pub(super) fn check_decision_basis<V: View>(
     if !has_basis {
         return Ok(Ok(()));
     }
-    let (stale, adoptable) = match facts.basis {
-        Some(basis) => (basis != effect.newest, effect.adoptable),
-        // A server has refused a greater revision than the effect's.
-        None => (facts.revision.is_some_and(|revision| effect.revision > revision), effect.adoptable_by_id),
-    };
-    if stale {
+    // A server has refused a greater revision than the effect's.
+    let is_late = facts.revision.is_some_and(|revision| effect.revision > revision);
+    if is_late || facts.basis.is_some_and(|basis| basis != effect.newest) {
         return Ok(Err(Reason::StaleDecision));
     }
+    let adoptable = if facts.basis.is_some() { effect.adoptable } else { effect.adoptable_by_id };
     let (adoptable, happened) = adoptable.map_or((None, false), |(id, happened)| (Some(id), happened));
     let names_evidence = match facts.status.as_deref() {
         Some("adopt") => true,

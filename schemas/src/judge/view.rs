@@ -151,7 +151,7 @@ pub struct PendingEffect {
     /// Number of records that were applied to it (request and decisions included) or kept as its evidence (replaced evidence
     /// included). Evidence with the id of other kept evidence does not count. Records that a skip voids or displaces count.
     pub revision: u64,
-    /// The content hash of the newest record that was applied to it or kept as its evidence.
+    /// Its basis: a hash over the records that were applied to it or kept as its evidence, up to the newest.
     pub newest: ContentHash,
     /// Whether a skip voids or displaces its newest record. A decision names its basis or its revision then.
     pub is_newest_void: bool,

@@ -78,8 +78,8 @@ pub struct Facts {
     /// of them authenticated the principal. Not part of the content hash. Clients must not send it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub principal_proof: Option<Sha256>,
-    /// On attempts and decisions: the content hash of the effect's newest record, evidence included. Refused if the
-    /// effect has a newer record. The hash covers the record's id.
+    /// On attempts and decisions: a hash over the content hashes of the effect's records, evidence included. Refused if the
+    /// effect has a newer record. No basis of an effect comes back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<ContentHash>,
     /// On attempts with a basis: their number, 2 for the first repetition.

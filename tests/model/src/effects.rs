@@ -2,6 +2,7 @@
 //! walk over a run computes the state of each.
 
 use crate::{
+    hashes,
     lifecycles::{self, Family, StateChange},
     record::{answers, number, payload_member, payload_type, same_payload, text, tool, value_at},
     rule::{Rule, Rules},
@@ -73,7 +74,7 @@ pub(crate) struct Effect {
     /// Counts applied records and results kept as evidence, discarded ones included. Different content under the id
     /// of existing evidence does not count.
     pub(crate) revision: u64,
-    /// The content hash of the newest record that was applied to it or kept as its evidence.
+    /// Its basis: a hash over the content hashes of the records that were applied to it or kept as its evidence.
     pub(crate) newest: String,
     /// A decision gave it up.
     given_up: bool,
@@ -110,10 +111,15 @@ impl Effect {
     }
 
     /// A record about it counts.
-    fn count(&mut self, entry: &Entry) {
+    fn count(&mut self, rules: &Rules, entry: &Entry) {
         self.revision += 1;
         self.void_newest = false;
-        self.newest = entry.content(0, &entry.record);
+        self.newest = self.basis_after(rules, entry.content(0, &entry.record));
+    }
+
+    /// Its basis after a record with this content hash. No basis comes back.
+    fn basis_after(&self, rules: &Rules, content: String) -> String {
+        if rules.fires(Rule::BasisNeverReturns, true) { hashes::after(&self.newest, &content) } else { content }
     }
 
     fn end(&mut self, status: &str, set_by: usize, content: usize) {
@@ -225,7 +231,7 @@ fn step(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, at: usize, committe
                 effect.void_start = rules.fires(Rule::UncheckedAttempt, unchecked);
                 (effect.committed, effect.observed) = (committed, false);
                 effect.started = at;
-                effect.count(entry);
+                effect.count(rules, entry);
                 effect.not_done = effect.not_done && !rules.fires(Rule::AttemptStartsAgain, effect.not_done);
             }
         }
@@ -236,7 +242,7 @@ fn step(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, at: usize, committe
         }
         "effect_resolution" => {
             if let Some(effect) = pending(effects, record) {
-                effect.count(entry);
+                effect.count(rules, entry);
                 resolve(rules, effect, at, record);
             }
         }
@@ -278,7 +284,7 @@ fn stepped(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, at: usize, chang
             effect.starts += 1;
         }
         effect.started = at;
-        effect.count(&run.entries[at]);
+        effect.count(rules, &run.entries[at]);
         effect.take_back(rules);
         if moves {
             change.state.clone_into(&mut effect.status);

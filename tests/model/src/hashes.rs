@@ -38,14 +38,44 @@ pub fn content(record: &Value) -> String {
     hex(&Sha256::digest(canonical(&record::content(record))))
 }
 
-/// The basis of an effect after a record with this content hash was skipped.
-pub(crate) fn skipped(content: &str) -> String {
-    hex(&Sha256::digest(format!("skipped {content}")))
+/// The content hash of a record that no encoder has hashed. A basis made of such hashes is their list, so that [`basis`] can replace them.
+pub(crate) fn unencoded(record: &Value) -> String {
+    format!("{UNENCODED}{}", content(record))
 }
 
-/// The basis of an effect after evidence with this content hash, which is known, counts again.
-pub(crate) fn again(before: &str, content: &str) -> String {
-    hex(&Sha256::digest(format!("again {before} {content}")))
+const UNENCODED: char = '~';
+
+/// A basis uses this hash for a skipped record with this content hash.
+pub(crate) fn skipped(content: &str) -> String {
+    match content.strip_prefix(UNENCODED) {
+        Some(content) => format!("{UNENCODED}skipped {content}"),
+        None => hex(&Sha256::digest(format!("skipped {content}"))),
+    }
+}
+
+/// The basis of an effect after a further record with this content hash.
+pub(crate) fn after(before: &str, content: &str) -> String {
+    if content.starts_with(UNENCODED) {
+        return format!("{before}{content}");
+    }
+    hex(&Sha256::digest(format!("after {before} {content}")))
+}
+
+/// The basis in the log of a basis of the generator: `encoded` returns the content hash of a record's [`content`].
+pub fn basis(generated: &str, encoded: impl Fn(&str) -> Option<String>) -> String {
+    let hash_of = |content: &str| encoded(content).unwrap_or_else(|| content.to_owned());
+    let mut hashes =
+        generated.split(UNENCODED).filter(|part| !part.is_empty()).map(|part| match part.strip_prefix("skipped ") {
+            Some(content) => skipped(&hash_of(content)),
+            None => hash_of(part),
+        });
+    let first = hashes.next().unwrap_or_default();
+    hashes.fold(first, |before, content| after(&before, &content))
+}
+
+/// A basis of the generator without its last record.
+pub(crate) fn basis_before(generated: &str) -> Option<&str> {
+    generated.rsplit_once(UNENCODED).map(|(before, _)| before).filter(|before| !before.is_empty())
 }
 
 /// The SHA-256 of a secret, both hexadecimal; `None` without a secret.

@@ -38,5 +38,5 @@ pub use delivery::{Delivery, Journal, What};
 pub use events::EventFilter;
 pub use fold::Model;
 pub use generator::{AppendFault, Event, History, Step, history};
-pub use hashes::{content as content_hash, fingerprint, partition_of, state_hash};
+pub use hashes::{basis, content as content_hash, fingerprint, partition_of, state_hash};
 pub use rule::{Rule, Rules};

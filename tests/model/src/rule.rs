@@ -72,8 +72,12 @@ pub enum Rule {
     ResolutionTransition,
     /// A decision is refused where its effect has a greater revision than it was made at.
     StaleDecision,
-    /// A decision with a basis is refused unless that is the effect's newest record.
+    /// A decision with a basis is refused unless that is the effect's basis.
     DecisionBasis,
+    /// A decision with a basis is also refused where its effect has a greater revision than it names.
+    RevisionBesideBasis,
+    /// Each record about an effect gives it a basis that it never had.
+    BasisNeverReturns,
     /// An attempt with a basis is refused unless that is the call's newest record.
     AttemptBasis,
     /// An attempt with a basis is refused unless the call may run again without a decision.
@@ -276,7 +280,7 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Self; 132] = [
+    pub const ALL: [Self; 134] = [
         Self::RepeatOfApplied,
         Self::RepeatOfRefused,
         Self::Renumbered,
@@ -310,6 +314,8 @@ impl Rule {
         Self::ResolutionTransition,
         Self::StaleDecision,
         Self::DecisionBasis,
+        Self::RevisionBesideBasis,
+        Self::BasisNeverReturns,
         Self::AttemptBasis,
         Self::AttemptPermitted,
         Self::AttemptNumber,

@@ -157,7 +157,7 @@ impl Entry {
 
     /// The content hash of its record, or of the record within it at an index.
     pub(crate) fn content(&self, index: u32, record: &Value) -> String {
-        self.contents.get(index as usize).cloned().unwrap_or_else(|| hashes::content(record))
+        self.contents.get(index as usize).cloned().unwrap_or_else(|| hashes::unencoded(record))
     }
 
     /// Whether it was judged by its content, so that the same content again is a repeat.

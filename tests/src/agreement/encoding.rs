@@ -1,7 +1,7 @@
 //! Encodes the deliveries of a history, and gives the model the hashes of the encoded bytes.
 //!
-//! In the generator, the basis of an attempt or a decision is the model's hash of a record's JSON. In the log it is the
-//! content hash of the encoded record: [`history`] replaces it.
+//! In the generator, the basis of an attempt or a decision is made of the model's hashes of the records' JSON. In the log it is made
+//! of the content hashes of the encoded records: [`history`] replaces it.
 
 use anyhow::Context;
 use runlog_model::{History, Step, What};
@@ -26,7 +26,7 @@ pub struct Encoded {
     pub log: runlog_log::Delivery,
 }
 
-/// The history of a seed, each basis a content hash.
+/// The history of a seed, each basis made of content hashes.
 pub fn history(seed: u64) -> History {
     let mut history = runlog_model::history(seed);
     let mut contents = HashMap::new();
@@ -49,9 +49,9 @@ fn inner(record: &Value) -> &[Value] {
 
 fn replace_bases(record: &mut Value, contents: &HashMap<String, String>) {
     if let Some(basis) = record.pointer_mut("/facts/basis")
-        && let Some(content) = basis.as_str().and_then(|basis| contents.get(basis))
+        && let Some(generated) = basis.as_str()
     {
-        *basis = content.as_str().into();
+        *basis = runlog_model::basis(generated, |content| contents.get(content).cloned()).into();
     }
     for record in record.pointer_mut("/payload/records").and_then(Value::as_array_mut).into_iter().flatten() {
         replace_bases(record, contents);

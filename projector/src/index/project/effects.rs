@@ -341,8 +341,7 @@ fn add_evidence<R: Rows>(
     }
     if is_displaced {
         if added.is_none() {
-            let newest = record.content_hash().again(row.newest);
-            row = row.counting(newest);
+            row = row.counting(record.content_hash());
         }
         row = with_trace_of_end(row, record.run_id, changes)?;
     }

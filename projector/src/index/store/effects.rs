@@ -150,8 +150,8 @@ pub struct EffectRow {
     /// Number of records applied to it or stored as its evidence. Includes its request, its decisions and evicted evidence,
     /// but not evidence under the id of other kept evidence. Records about it that a skip voids or displaces count. A decision based on a smaller revision is refused.
     pub revision: u64,
-    /// The content hash of the newest record that was applied to it or stored as its evidence. After a record that a skip voids or
-    /// displaces, the hash that [`ContentHash::skipped`] derives from it.
+    /// Its basis: the content hash of its first record, and after each further record that was applied to it or stored as its evidence
+    /// what [`ContentHash::after`] derives from it. For a record that a skip voids or displaces it uses [`ContentHash::skipped`].
     pub newest: ContentHash,
     /// Whether `revision` counts the newest record.
     pub is_newest_counted: bool,
@@ -201,7 +201,8 @@ datum!(EffectRow {
 impl EffectRow {
     /// The effect after one more record that is applied to it.
     #[must_use]
-    pub fn counting(self, newest: ContentHash) -> Self {
+    pub fn counting(self, content_hash: ContentHash) -> Self {
+        let newest = content_hash.after(self.newest);
         Self { revision: self.revision + 1, newest, is_newest_counted: true, is_newest_void: false, ..self }
     }
 
@@ -243,7 +244,8 @@ impl EffectRow {
         if same.is_some() && !row.is_first_of_id {
             return None;
         }
-        let newest = same.map_or(row.content_hash, |_| row.content_hash.again(self.newest));
+        // A result that was evicted, or was not counted, can arrive again. The basis before it must not return.
+        let newest = row.content_hash.after(self.newest);
         // The same result is already stored, but was not counted, or the first of its id was evicted. It becomes the first.
         let mut gone: Vec<_> = same.map(|at| self.evidence.remove(at)).into_iter().collect();
         self.revision += u64::from(row.is_first_of_id);

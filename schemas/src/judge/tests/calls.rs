@@ -157,25 +157,27 @@ fn an_attempt_with_a_basis_needs_permission_the_newest_record_and_the_next_numbe
 }
 
 #[test]
-fn a_decision_with_a_basis_is_stale_unless_it_names_the_newest_record() {
+fn a_decision_with_a_basis_is_stale_unless_it_names_the_newest_record_and_no_older_revision() {
     let mut run = Run::claimed("a");
     run.calls.get_mut("call").unwrap().has_counted_evidence = true;
     let (newest, older) = (ContentHash(Sha256::of(b"newest")), ContentHash(Sha256::of(b"older")));
     let by_id = Some((id("e"), false));
     let effect = PendingEffect { newest, adoptable: Some((id("e"), true)), ..pending(2, by_id) };
     run.pending.insert(id("call"), effect);
-    let stated = |basis, evidence: &'static str| {
+    let stated = |basis, revision, evidence: &'static str| {
         move |record: &mut JournalRecord| {
             let facts = &mut record.body.facts;
-            (facts.basis, facts.revision) = (Some(basis), Some(1));
+            (facts.basis, facts.revision) = (Some(basis), revision);
             facts.evidence = (!evidence.is_empty()).then(|| id(evidence));
         }
     };
     let decided = || resolution("call", "not_done");
-    assert_eq!(run.changed("older", decided(), stated(older, "e")), Refused(Reason::StaleDecision));
+    assert_eq!(run.changed("older", decided(), stated(older, Some(2), "e")), Refused(Reason::StaleDecision));
+    assert_eq!(run.changed("older revision", decided(), stated(newest, Some(1), "e")), Refused(Reason::StaleDecision));
     // All evidence counts, not only the first of each record id.
-    assert_eq!(run.changed("unnamed", decided(), stated(newest, "")), Refused(Reason::Transition));
-    assert_eq!(run.changed("newest", decided(), stated(newest, "e")), Applied);
+    assert_eq!(run.changed("unnamed", decided(), stated(newest, None, "")), Refused(Reason::Transition));
+    assert_eq!(run.changed("newest", decided(), stated(newest, None, "e")), Applied);
+    assert_eq!(run.changed("with its revision", decided(), stated(newest, Some(2), "e")), Applied);
 }
 
 #[test]

@@ -96,11 +96,13 @@ fn not_as_seen(rules: &Rules, run: &Run, effect: &Effect, record: &Value) -> Opt
     let fact = |name: &str| value_at(record, &format!("/facts/{name}"));
     let says = ["revision", "evidence", "epoch", "principal", "basis"].into_iter().any(|name| fact(name).is_some());
     let basis = fact("basis").and_then(Value::as_str);
-    let revision = fact("revision").and_then(Value::as_u64).filter(|_| basis.is_none());
+    let revision = fact("revision").and_then(Value::as_u64);
+    let late = revision.is_some_and(|revision| revision < effect.revision);
+    let stale = if basis.is_some() { Rule::RevisionBesideBasis } else { Rule::StaleDecision };
     if rules.fires(Rule::NothingBeforeSkip, effect.is_before_skip(run))
         || rules.fires(Rule::DecisionAfterSkip, effect.void_newest && basis.is_none() && fact("revision").is_none())
         || rules.fires(Rule::DecisionBasis, basis.is_some_and(|basis| basis != effect.newest))
-        || rules.fires(Rule::StaleDecision, revision.is_some_and(|revision| revision < effect.revision))
+        || rules.fires(stale, late)
     {
         return Some(Reason::StaleDecision);
     }

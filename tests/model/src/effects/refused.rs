@@ -2,7 +2,7 @@
 
 use super::{Effect, is_effect};
 use crate::{
-    hashes, lifecycles,
+    lifecycles,
     record::{answers, payload_type, text},
     rule::{Rule, Rules},
     run::{Entry, Reason, Run},
@@ -114,8 +114,7 @@ fn evidence(rules: &Rules, effect: &mut Effect, (reason, after_skip): (Reason, b
     result.first = !uncounted && !rules.fires(Rule::EvidenceById, id_known);
     let first = result.first;
     effect.revision += u64::from(first);
-    effect.newest =
-        if same.is_some() { hashes::again(&effect.newest, &result.content) } else { result.content.clone() };
+    effect.newest = effect.basis_after(rules, result.content.clone());
     effect.void_newest = false;
     effect.evidence.push(result);
     make_room(rules, &mut effect.evidence, first);

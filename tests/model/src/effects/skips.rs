@@ -154,7 +154,7 @@ fn leave_trace_of_end(
     let Some(effect) = effects.iter_mut().find(of_result) else { return };
     if !is_new {
         if rules.fires(Rule::SkipPermitsNothing, true) {
-            effect.newest = hashes::again(&effect.newest, &content);
+            effect.newest = effect.basis_after(rules, content);
         }
         effect.revision += u64::from(rules.fires(Rule::SkippedCounts, true));
     }
@@ -184,7 +184,7 @@ fn leave_trace(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, (at, reached
         effects.iter_mut().filter(|effect| effect.id == id && effect.pending() && KINDS.contains(&effect.kind))
     {
         if rules.fires(Rule::SkipPermitsNothing, true) {
-            effect.newest.clone_from(&newest);
+            effect.newest = effect.basis_after(rules, newest.clone());
             effect.void_newest = true;
         }
         effect.void_until = reached.until;

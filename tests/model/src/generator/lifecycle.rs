@@ -4,6 +4,7 @@ use super::{payloads, world::World};
 use crate::{
     checkpoints::{self, Checkpoint},
     effects::{self, Effect},
+    hashes,
     lifecycles::{self, Item},
 };
 use serde_json::{Value, json};
@@ -251,10 +252,13 @@ impl World {
         fields
     }
 
-    /// The basis of an attempt or a decision: mostly the effect's newest record, sometimes another one.
+    /// The basis of an attempt or a decision: mostly the effect's own, sometimes its last but one, or another record.
     pub(super) fn basis(&mut self, run: usize, effect: &Effect) -> String {
         if self.random.percent(85) {
             return effect.newest.clone();
+        }
+        if let Some(before) = hashes::basis_before(&effect.newest).filter(|_| self.random.percent(50)) {
+            return before.to_owned();
         }
         let entries = self.run(run).map(|run| run.entries.as_slice()).unwrap_or_default();
         let contents: Vec<String> = entries.iter().map(|entry| entry.content(0, &entry.record)).collect();

@@ -151,3 +151,30 @@ fn a_basis_does_not_return_when_known_evidence_counts_again() -> anyhow::Result<
         Ok(())
     })
 }
+
+#[test]
+fn a_basis_does_not_return_when_evicted_evidence_arrives_again() -> anyhow::Result<()> {
+    both(|server, first| {
+        says!(first.intent("pay", &NONE, &NONE), "applied");
+        let second = Writer::claim(server)?;
+        let fail = |nth: usize| {
+            let payload = json!({ "type": "tool_call_failed", "request_record_id": "pay", "error_kind": "busy",
+                "error_message": nth.to_string() });
+            first.append(&format!("f{nth}"), &payload, &NONE)
+        };
+        says!(fail(0), "refused fenced");
+        let seen = pending(server, "pay")?;
+        let (alone, both) =
+            (json!({ "basis": seen["basis"] }), json!({ "basis": seen["basis"], "revision": seen["revision"] }));
+        says!(decide(server, "pay", "not_done", &both), "applied");
+        says!(second.attempt("again", "pay", 2, &NONE), "applied");
+        for nth in (1..=16).chain([0]) {
+            says!(fail(nth), "refused fenced");
+        }
+        for late in [&alone, &both] {
+            says!(decide(server, "pay", "not_done", late), "conflict");
+        }
+        ensure!(pending(server, "pay")?["class"] == "reconcile_required");
+        Ok(())
+    })
+}

@@ -54,6 +54,17 @@ pub(crate) const RULES: &[Rule] = &[
         batch.0["payload"]["records"][1]["writer_seq"] = 6.into();
         scenario.send(&mut run, &batch)?.expect_refused("batch").map(drop)
     }),
+    rule("evidence_of_batch", SECTION, "a result in a malformed batch is evidence of its effect").test(
+        |scenario, mut run| {
+            let request_id = scenario.pending(&mut run)?;
+            let mut batch = run.batch(vec![completed(&request_id, &json!("done")), turn("a")]);
+            batch.0["payload"]["records"][1]["writer_seq"] = 9.into();
+            let result = batch.0["payload"]["records"][0]["record_id"].clone();
+            scenario.send(&mut run, &batch)?.expect_refused("batch").needs("batch_shape")?;
+            let answer = scenario.recovery(&run)?;
+            answer.lists("/pending/0/evidence", "record_id", &[result.as_str().unwrap_or_default()])
+        },
+    ),
     rule("batch_positions", SECTION, "the records of a batch share one offset and are indexed from 0").test(
         |scenario, mut run| {
             let batch = run.batch(vec![turn("a"), turn("b"), turn("c")]);

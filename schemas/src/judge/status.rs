@@ -27,9 +27,15 @@ impl Reason {
     }
 
     /// Returns whether a result that is refused for this reason is kept: as evidence while its effect is pending, and after that if it
-    /// contradicts the end. Not of a malformed batch, nor in another run's partition.
+    /// contradicts the end. Not in another run's partition.
     pub fn keeps_results(self) -> bool {
-        !matches!(self, Self::Batch | Self::WrongPartition)
+        self != Self::WrongPartition
+    }
+
+    /// Returns whether decisions without a basis count and read such evidence after a skip in the run. Never a result in a malformed
+    /// batch: before version 3 it was no evidence.
+    pub fn may_be_counted(self) -> bool {
+        self.keeps_results() && self != Self::Batch
     }
 
     /// Returns whether decisions without a basis count and read such evidence, in a run without a skip.

@@ -136,6 +136,8 @@ pub enum Rule {
     EvidenceEnded,
     /// A result that is refused for its numbers, or in a batch, is evidence, too.
     EvidenceOfNumbers,
+    /// A result in a malformed batch is evidence that only decisions with a basis read.
+    EvidenceOfBatch,
     /// When more evidence arrives than is kept, the oldest that does not say that the effect happened is discarded.
     EvidenceMakesRoom,
     /// A refused result that contradicts the end of its effect is kept.
@@ -230,6 +232,8 @@ pub enum Rule {
     SkipOfRefused,
     /// A refused result that is skipped leaves a trace for any reason for which it is evidence.
     SkipOfLaterEvidence,
+    /// A skip of a malformed batch leaves a trace of its results that only records with a basis are judged by.
+    SkipOfBatch,
     /// A log that lost records cannot void an applied one: the partition stops at the skip.
     CannotRebuild,
     /// A partition begins with the journal's genesis.
@@ -280,7 +284,7 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Self; 134] = [
+    pub const ALL: [Self; 136] = [
         Self::RepeatOfApplied,
         Self::RepeatOfRefused,
         Self::Renumbered,
@@ -345,6 +349,7 @@ impl Rule {
         Self::EvidenceFenced,
         Self::EvidenceEnded,
         Self::EvidenceOfNumbers,
+        Self::EvidenceOfBatch,
         Self::EvidenceMakesRoom,
         Self::ContradictionKept,
         Self::ApprovalTransition,
@@ -392,6 +397,7 @@ impl Rule {
         Self::SkippedStartIsForeign,
         Self::SkipOfRefused,
         Self::SkipOfLaterEvidence,
+        Self::SkipOfBatch,
         Self::CannotRebuild,
         Self::Genesis,
         Self::Redelivered,

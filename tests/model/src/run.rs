@@ -95,6 +95,8 @@ pub(crate) enum Traces {
     All,
     /// Of results only: they would have been evidence.
     Results,
+    /// Of results that only decisions with a basis read.
+    Uncounted,
     /// Of none: no effect had a trace of it.
     Nothing,
 }

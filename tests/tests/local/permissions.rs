@@ -126,6 +126,7 @@ macro_rules! says {
 
 const NONE: Value = Value::Null;
 
+mod evidence;
 mod schema_versions;
 
 #[test]

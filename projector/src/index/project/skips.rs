@@ -40,6 +40,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 enum Traces {
     All,
     Results,
+    /// Those of results that decisions without a basis never counted.
+    Uncounted,
     Nothing,
 }
 
@@ -126,7 +128,8 @@ fn without_skip<R: Rows>(
             _ => Traces::Nothing,
         },
         super::Effect::Refused(reason) if is_displaced(&record, at, *reason, &head) => Traces::All,
-        super::Effect::Refused(reason) if reason.keeps_results() => Traces::Results,
+        super::Effect::Refused(reason) if reason.may_be_counted() => Traces::Results,
+        super::Effect::Refused(reason) if reason.keeps_results() => Traces::Uncounted,
         super::Effect::Refused(_) => Traces::Nothing,
     };
     let takes_back = match effect {
@@ -186,8 +189,8 @@ pub(super) fn counts_result<R: Rows>(
     reason: Reason,
     changes: &Changes<'_, R>,
 ) -> Result<bool, store::Error> {
-    if reason.is_counted_evidence() {
-        return Ok(true);
+    if reason.is_counted_evidence() || !reason.may_be_counted() {
+        return Ok(reason.is_counted_evidence());
     }
     let head = changes.get::<RunRow>(&runs::key(run_id))?.unwrap_or_default().head;
     Ok(head.displaced_until.is_some())
@@ -215,12 +218,27 @@ fn leave_traces<R: Rows>(
         return Ok(());
     }
     each_record(record, at, |record, at| {
-        let is_result = effects::result_of(record).is_some();
-        match traces {
-            Traces::Results if !is_result => Ok(()),
+        let result = effects::result_of(record);
+        match (traces, result) {
+            (Traces::Results | Traces::Uncounted, None) => Ok(()),
+            (Traces::Uncounted, Some((kind, id, _))) => leave_uncounted_trace(record, (kind, id.borrow()), changes),
             _ => leave_trace(record, at, changes),
         }
     })
+}
+
+/// Leaves the trace of a voided result that only decisions with a basis counted: attempts and decisions at an earlier basis stay refused.
+fn leave_uncounted_trace<R: Rows>(
+    record: RunRecord<'_, '_>,
+    (kind, id): (EffectKind, RecordId<&str>),
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
+    let key = pending(record.run_id, kind, id);
+    let Some(row) = changes.get::<EffectRow>(&key)? else { return Ok(()) };
+    let before = row.undecided();
+    let row = row.tracing_uncounted(record.content_hash());
+    changes.put(key, &row);
+    effects::count_undecided(record.run_id, before, row.undecided(), changes)
 }
 
 /// Leaves the trace of a record at each pending effect that it is about. The effect gets a basis that was in no answer before the

@@ -206,6 +206,12 @@ impl EffectRow {
         Self { revision: self.revision + 1, newest, is_newest_counted: true, is_newest_void: false, ..self }
     }
 
+    /// The effect after the trace of a voided result that decisions without a basis never counted. They are judged as if it was absent.
+    #[must_use]
+    pub fn tracing_uncounted(self, content_hash: ContentHash) -> Self {
+        Self { newest: content_hash.skipped().after(self.newest), is_newest_counted: false, cleared: false, ..self }
+    }
+
     /// Records a start in `epoch`, by the record at an offset and index.
     pub fn start(&mut self, epoch: Epoch, at: (Offset, u32)) {
         if self.cleared {
@@ -249,7 +255,8 @@ impl EffectRow {
         // The same result is already stored, but was not counted, or the first of its id was evicted. It becomes the first.
         let mut gone: Vec<_> = same.map(|at| self.evidence.remove(at)).into_iter().collect();
         self.revision += u64::from(row.is_first_of_id);
-        (self.newest, self.is_newest_counted, self.is_newest_void) = (newest, row.is_first_of_id, false);
+        (self.newest, self.is_newest_counted) = (newest, row.is_first_of_id);
+        self.is_newest_void &= !row.reason.may_be_counted();
         // A `not_done` decision asserted that the old process was dead. Its result shows that it was alive.
         self.cleared = false;
         let first = row.is_first_of_id;

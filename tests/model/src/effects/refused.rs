@@ -70,7 +70,7 @@ pub(super) fn keep(
     record: &Value,
     (reason, after_skip): (Reason, bool),
 ) -> bool {
-    if matches!(reason, Reason::Batch | Reason::WrongPartition) {
+    if reason == Reason::WrongPartition || (reason == Reason::Batch && !rules.fires(Rule::EvidenceOfBatch, true)) {
         return false;
     }
     let entry = &run.entries[at];
@@ -98,9 +98,12 @@ fn evidence(rules: &Rules, effect: &mut Effect, (reason, after_skip): (Reason, b
         Reason::Fenced => Rule::EvidenceFenced,
         Reason::Ended => Rule::EvidenceEnded,
         Reason::NotStartedHere => Rule::EvidenceNotStartedHere,
+        Reason::Batch => Rule::EvidenceOfBatch,
         _ => Rule::EvidenceOfNumbers,
     };
-    let uncounted = rule == Rule::EvidenceOfNumbers && !rules.fires(Rule::EvidenceAfterSkip, after_skip);
+    // A result in a malformed batch is never counted: versions 1 and 2 did not keep it.
+    let of_batch = reason == Reason::Batch;
+    let uncounted = of_batch || (rule == Rule::EvidenceOfNumbers && !rules.fires(Rule::EvidenceAfterSkip, after_skip));
     let same_id = |other: &Evidence| text(&other.result, "/record_id") == text(&result.result, "/record_id");
     let id_known = effect.evidence.iter().any(|other| other.first && same_id(other));
     let same = effect.evidence.iter().position(|other| same_id(other) && other.content == result.content);
@@ -115,7 +118,7 @@ fn evidence(rules: &Rules, effect: &mut Effect, (reason, after_skip): (Reason, b
     let first = result.first;
     effect.revision += u64::from(first);
     effect.newest = effect.basis_after(rules, result.content.clone());
-    effect.void_newest = false;
+    effect.void_newest = effect.void_newest && of_batch;
     effect.evidence.push(result);
     make_room(rules, &mut effect.evidence, first);
     effect.take_back(rules);

@@ -77,7 +77,10 @@ pub(crate) fn without_skip(rules: &Rules, with: &Run, at: usize) -> (Traces, boo
             return Traces::All;
         }
         let evidence = matches!(reason, Reason::Fenced | Reason::Ended | Reason::NotStartedHere);
-        let is_kept = !matches!(reason, Reason::Batch | Reason::WrongPartition);
+        if reason == Reason::Batch {
+            return Traces::Uncounted;
+        }
+        let is_kept = reason != Reason::WrongPartition;
         if evidence || rules.fires(Rule::SkipOfLaterEvidence, is_kept) { Traces::Results } else { Traces::Nothing }
     };
     let traces = match entry.verdict {
@@ -124,6 +127,10 @@ pub(super) fn leave_traces(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, 
         }
         let result = refused::result_of(rules, record).is_some();
         let leaves = match entry.verdict {
+            Verdict::Skipped { traces: Traces::Uncounted, .. } => {
+                leave_uncounted_trace(rules, effects, &entry.content(index, record), record);
+                false
+            }
             Verdict::Skipped { traces, .. } => traces == Traces::All || (traces == Traces::Results && result),
             Verdict::Refused(reason) => {
                 let is_new = refused::keep(rules, effects, run, (at, index), record, (reason, true));
@@ -138,6 +145,18 @@ pub(super) fn leave_traces(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, 
             let one = Entry { index, record: record.clone().into(), ..entry.clone() };
             leave_trace(rules, effects, run, (at, reached), &one);
         }
+    }
+}
+
+/// A result in a malformed batch was skipped. Only decisions and attempts with a basis are judged by its trace.
+fn leave_uncounted_trace(rules: &Rules, effects: &mut [Effect], content: &str, record: &Value) {
+    let Some((kind, id, _)) = refused::result_of(rules, record) else { return };
+    let of_result = |effect: &&mut Effect| effect.kind == kind && effect.id == id && effect.pending();
+    if let Some(effect) = effects.iter_mut().find(of_result)
+        && rules.fires(Rule::SkipOfBatch, true)
+    {
+        effect.newest = effect.basis_after(rules, hashes::skipped(content));
+        effect.not_done = effect.not_done && !rules.fires(Rule::SkipRevokes, effect.not_done);
     }
 }
 

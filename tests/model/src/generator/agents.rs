@@ -210,7 +210,13 @@ impl World {
         }
         self.agents[at].writer_seq = first;
         self.agents[at].journal_seq = numbers;
-        match self.random.below(16) {
+        let spoilt = self.random.below(14);
+        if (1..=3).contains(&spoilt)
+            && let Some(fields) = self.late_result(self.agents[at].run).filter(|_| self.random.percent(70))
+        {
+            records[0] = self.number(at, fields, Slip::None);
+        }
+        match spoilt {
             0 => records.clear(),
             1 => records[1]["writer_seq"] = (first + 5).into(),
             2 => records[1]["run_id"] = "another run".into(),
@@ -225,6 +231,9 @@ impl World {
         let fault = self.fault();
         self.append_record(&value, fault);
         self.remember(at, value, matches!(slip, Slip::None));
+        if (1..=3).contains(&spoilt) && self.random.percent(25) {
+            self.skip_refused(true);
+        }
     }
 
     /// A new writer claims a run, perhaps in vain.

@@ -38,7 +38,7 @@ impl World {
             Act::Erase => self.erase(),
             Act::Horizon => self.horizon(),
             Act::Skip => self.skip(),
-            Act::SkipRefused => self.skip_refused(),
+            Act::SkipRefused => self.skip_refused(false),
             Act::Displace => self.displace(),
             Act::WrongPartition => self.wrong_partition(),
         }

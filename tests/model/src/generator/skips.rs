@@ -3,7 +3,7 @@
 use super::{payloads, world::World};
 use crate::{
     record::{payload_type, text},
-    run::{Entry, Verdict},
+    run::{Entry, Reason, Verdict},
 };
 use serde_json::{Value, json};
 
@@ -159,12 +159,15 @@ impl World {
         self.write_right(at, request);
     }
 
-    /// An operator skips a record that was refused and is about an effect. Sometimes decisions follow the record.
-    pub(super) fn skip_refused(&mut self) {
+    /// An operator skips a record that was refused and is about an effect, or a malformed batch. Sometimes decisions follow the record.
+    pub(super) fn skip_refused(&mut self, batch: bool) {
         let about =
             ["tool_call_attempt", "tool_call_completed", "tool_call_failed", "effect_resolution", "effect_result"];
-        let refused =
-            |entry: &&Entry| matches!(entry.verdict, Verdict::Refused(_)) && about.contains(&entry.kind.as_str());
+        let refused = |entry: &&Entry| match entry.verdict {
+            Verdict::Refused(Reason::Batch) => batch,
+            Verdict::Refused(_) => !batch && about.contains(&entry.kind.as_str()),
+            _ => false,
+        };
         let offsets = |run: usize| -> Vec<(String, u64)> {
             let entries = self.run(run).map(|run| run.entries.as_slice()).unwrap_or_default();
             let of_run = entries.iter().filter(refused);

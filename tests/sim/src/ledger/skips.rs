@@ -46,7 +46,7 @@ fn is_of(record: &JournalRecord, kind: Kind) -> bool {
 
 /// Whether a result that is refused for this reason is kept.
 pub(super) fn makes_evidence(reason: Option<&str>) -> bool {
-    reason.is_some_and(|reason| !matches!(reason, "batch" | "wrong_partition"))
+    reason.is_some_and(|reason| reason != "wrong_partition")
 }
 
 impl Ledger {

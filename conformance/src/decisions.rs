@@ -157,6 +157,21 @@ pub(crate) const RULES: &[Rule] = &[
         }
         Ok(())
     }),
+    rule(
+        "evidence_contradicts",
+        "Judgement",
+        "evidence that the effect happened contradicts another result that ends the effect",
+    )
+    .test(|scenario, mut run| {
+        for (result, contradicts) in [("done", false), ("done twice", true)] {
+            let request_id = scenario.append(&mut run, request("book", &json!({"seat": result})))?;
+            evidence(scenario, &mut run, completed(&request_id, &json!("done")))?;
+            scenario.append(&mut run, completed(&request_id, &json!(result)))?;
+            let call = scenario.lookup(&run, "book", &json!({"seat": result}))?;
+            call.has("/contradicted", contradicts)?;
+        }
+        Ok(())
+    }),
     rule("adopt_prefers_completed", "Judgement", "if evidence is contradictory, adopt completes the call").test(
         |scenario, mut run| {
             let request_id = scenario.pending(&mut run)?;

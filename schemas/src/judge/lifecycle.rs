@@ -327,6 +327,11 @@ impl StatusReport {
         }
     }
 
+    /// Returns whether the record could be applied after `end`, the end state of its object.
+    pub fn may_follow(&self, record: &Envelope<'_>, end: &State) -> bool {
+        self.judge(record, Some(end)).is_ok()
+    }
+
     /// Checks whether the record may follow the current state. Returns `Ok(no_op)` or the reason of the refusal.
     pub(super) fn judge(&self, record: &Envelope<'_>, before: Option<&State>) -> Result<bool, Reason> {
         let commits = self.family == Family::WriteBack && self.status == S::Committed;

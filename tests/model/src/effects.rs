@@ -78,7 +78,7 @@ pub(crate) struct Effect {
     pub(crate) newest: String,
     /// A decision gave it up.
     given_up: bool,
-    /// Refused results that came after the end and contradict it.
+    /// Refused results that contradict the end: that came after it, or before an end by a result.
     pub(crate) contradicting: Vec<Evidence>,
     /// How many contradicting results were kept, discarded ones included.
     pub(crate) contradictions: u64,
@@ -238,6 +238,7 @@ fn step(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, at: usize, committe
         kind @ ("tool_call_completed" | "tool_call_failed") => {
             if let Some(effect) = pending(effects, record) {
                 effect.end(kind.trim_start_matches("tool_call_"), at, at);
+                effect.contradict_by_evidence(rules, record, None);
             }
         }
         "effect_resolution" => {
@@ -277,7 +278,11 @@ fn stepped(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, at: usize, chang
         let again =
             effect.status == change.state && same_payload(&run.entries[effect.set_by].record, &run.entries[at].record);
         if ends && moves && !again {
+            let first = effect.pending();
             effect.end(&change.state, at, at);
+            if first {
+                effect.contradict_by_evidence(rules, &run.entries[at].record, Some(family));
+            }
         }
     } else if family.rank(&change.state).is_some() {
         if rules.fires(Rule::IntentAgain, starts(family, &change.state)) {

@@ -90,7 +90,7 @@ impl Family {
     }
 
     /// Whether the state `to` may follow the end `from`.
-    fn may_follow(&self, from: &str, to: &str) -> bool {
+    pub(crate) fn may_follow(&self, from: &str, to: &str) -> bool {
         match self.name {
             "tool" => to == "result_rewritten" && matches!(from, "completed" | "failed" | "result_rewritten"),
             "output_delivery" => from == to || (from == "completed" && to == "deduped"),

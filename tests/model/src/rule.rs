@@ -142,6 +142,8 @@ pub enum Rule {
     EvidenceMakesRoom,
     /// A refused result that contradicts the end of its effect is kept.
     ContradictionKept,
+    /// Evidence that the effect happened contradicts another result that ends the effect.
+    EvidenceContradicts,
     /// Approvals are decided once.
     ApprovalTransition,
     /// Wakes have one end.
@@ -284,7 +286,7 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Self; 136] = [
+    pub const ALL: [Self; 137] = [
         Self::RepeatOfApplied,
         Self::RepeatOfRefused,
         Self::Renumbered,
@@ -352,6 +354,7 @@ impl Rule {
         Self::EvidenceOfBatch,
         Self::EvidenceMakesRoom,
         Self::ContradictionKept,
+        Self::EvidenceContradicts,
         Self::ApprovalTransition,
         Self::WakeTransition,
         Self::MessageTransition,

@@ -131,6 +131,58 @@ fn a_result_after_a_not_done_decision_is_listed_as_contradicting() -> anyhow::Re
 }
 
 #[test]
+fn evidence_before_the_result_of_another_attempt_contradicts() -> anyhow::Result<()> {
+    let server = Launch::temporary()?.partitions(1).start()?;
+    let first = Writer::claim(&server)?;
+    for call in ["pay", "again", "failed"] {
+        first.request_payment(call)?;
+    }
+    let (source, destination) = (
+        json!({ "kind": "sdk", "id": "sdk", "trust": "host_provided", "privacy": "content_refs_only" }),
+        json!({ "kind": "tool", "id": "mail", "privacy": "content_refs_only", "retention": "host_policy" }),
+    );
+    let intent = json!({ "type": "effect_intent", "effect_id": "mail", "kind": "tool_execution", "source": source,
+        "subject_ref": { "kind": "tool_call", "id": "call", "privacy": "content_refs_only" },
+        "destination": destination, "redacted_summary": "a mail" });
+    first.append("mail", &intent, "applied")?;
+    let second = Writer::claim(&server)?;
+    let mail = |to: &str| {
+        json!({ "type": "effect_result", "effect_id": "mail", "terminal_status": "completed",
+        "redacted_summary": to })
+    };
+    let fenced = [
+        ("first", completed("pay", "B-1")),
+        ("first again", completed("again", "B-1")),
+        ("first failed", failed("failed")),
+        ("first mail", mail("ann")),
+    ];
+    let applied = [
+        ("second", completed("pay", "B-2")),
+        ("second again", completed("again", "B-1")),
+        ("second failed", completed("failed", "B-2")),
+        ("second mail", mail("bob")),
+    ];
+    for (id, result) in &fenced {
+        first.append(id, result, "refused fenced")?;
+    }
+    for (id, result) in &applied {
+        second.append(id, result, "applied")?;
+    }
+    // The same result twice is one effect with a key, and a failure had no effect.
+    ensure!(is_contradicted(&server, "pay")? && !is_contradicted(&server, "again")?);
+    ensure!(!is_contradicted(&server, "failed")?);
+    let listed = contradicted(&server)?;
+    let ids: Vec<_> = listed.iter().map(|one| (&one["id"], &one["contradicting"][0]["record_id"])).collect();
+    ensure!(ids == [(&json!("pay"), &json!("first")), (&json!("mail"), &json!("first mail"))], "{listed:?}");
+    ensure!(listed.iter().all(|one| one["contradictions"] == 1), "{listed:?}");
+    // The evidence again is no news.
+    first.append("first", &fenced[0].1, "refused fenced")?;
+    ensure!(contradicted(&server)? == listed, "{listed:?}");
+    server.terminate()?;
+    Ok(())
+}
+
+#[test]
 fn after_a_give_up_only_a_result_of_a_completed_effect_contradicts() -> anyhow::Result<()> {
     let server = Launch::temporary()?.partitions(1).start()?;
     let writer = Writer::claim(&server)?;

@@ -9,12 +9,13 @@ use super::{
 };
 use crate::index::store::{
     self, Rows,
-    effects::{EffectKind, EffectRow, EvidenceRow, Undecided, contradicted, ended, pending, pending_one},
+    effects::{EffectKind, EffectRow, EvidenceRow, Undecided, contradicted, ended, happened, pending, pending_one},
     records,
     runs::{self, RunRow},
     tool_calls::{CallRow, key as call_key},
 };
 use runlog_schemas::{
+    codec,
     id::{ContentHash, Offset, RecordId, RunId},
     judge::{
         FirstJudgement, PendingEffect, Reason,
@@ -95,6 +96,9 @@ fn project_answer<R: Rows>(
             row.status = status;
             row.set_by = (row.kind != EffectKind::ToolCall).then(|| record.payload_hash());
             row.given_up = decision == "give_up";
+            if *payload_type != PayloadType::EffectResolution {
+                contradict_by_evidence(record, id, &mut row, changes)?;
+            }
             changes.remove(key);
             changes.put(ended(record.run_id, row.kind, id), &row);
         }
@@ -156,28 +160,33 @@ pub(super) fn project_report<R: Rows>(
     let Some(kind) = EffectKind::from_family(step.family) else { return Ok(()) };
     let Ok(id) = RecordId::new(step.key.as_str()) else { return Ok(()) };
     let (open, over) = (pending(record.run_id, kind, id), ended(record.run_id, kind, id));
-    let before: Option<EffectRow> = match changes.get(&open)? {
+    let pending: Option<EffectRow> = changes.get(&open)?;
+    let is_pending = pending.is_some();
+    let before = match pending {
         Some(row) => Some(row),
-        None => changes.get(&over)?,
+        None => changes.get::<EffectRow>(&over)?,
     };
     let change = step.change_from(before.as_ref().map(|row| &row.status));
     let tool_name = record.facts.tool_name.clone().unwrap_or_default();
     let begins = || new_row(kind, tool_name, step.status.clone(), record, at, content_hash);
     if change == StateChange::Ended {
         let row = before.unwrap_or_else(begins);
-        let row = EffectRow {
+        let mut row = EffectRow {
             status: step.status.clone(),
             set_by: Some(record.payload_hash()),
             given_up: false,
             ..row.counting(content_hash)
         };
+        if is_pending {
+            contradict_by_evidence(record, id, &mut row, changes)?;
+        }
         changes.remove(open);
         changes.put(over, &row);
         return Ok(());
     }
     let row = match before {
         None if change == StateChange::Open && step.family.may_have_happened(&step.status) => begins(),
-        Some(mut row) if step.is_known() && changes.has(&open)? => {
+        Some(mut row) if step.is_known() && is_pending => {
             row.start(record.writer_epoch, (at.offset, at.index));
             EffectRow {
                 status: if change == StateChange::Open { step.status.clone() } else { row.status.clone() },
@@ -189,6 +198,38 @@ pub(super) fn project_report<R: Rows>(
     };
     changes.put(open, &row);
     Ok(())
+}
+
+/// Lists the evidence that contradicts a result that ends the effect `row`: the evidence says that the effect happened, and the result could
+/// not have been applied after it. A decision knew the evidence; such a result comes from another start of the effect.
+fn contradict_by_evidence<R: Rows>(
+    record: RunRecord<'_, '_>,
+    id: RecordId<&str>,
+    row: &mut EffectRow,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
+    let report = StatusReport::from_record(&record);
+    let contradicts =
+        |evidence: &&EvidenceRow| happened(&evidence.status) && !agrees(record, report.as_ref(), evidence);
+    let against: Vec<EvidenceRow> = row.evidence.iter().filter(contradicts).cloned().collect();
+    if against.is_empty() {
+        return Ok(());
+    }
+    against.into_iter().for_each(|evidence| row.contradict(evidence));
+    changes.mark(contradicted(record.run_id, row.kind, id));
+    change_call(record.run_id, row.kind, id, |call| call.is_contradicted = true, changes)
+}
+
+/// Whether a result that ends an effect could have been applied after this evidence.
+fn agrees(record: RunRecord<'_, '_>, report: Option<&StatusReport>, evidence: &EvidenceRow) -> bool {
+    let Ok(other) = codec::read(&evidence.framed.0) else { return false };
+    if other.payload_hash() == record.payload_hash() {
+        return true;
+    }
+    let Some(report) = report else { return false };
+    let marks = other.facts.payload_type == PayloadType::TerminalResult && evidence.status == report.status;
+    let (status, set_by) = (evidence.status.clone(), other.payload_hash());
+    marks || report.may_follow(&record, &State { status, ended: true, set_by, has_counted_evidence: false })
 }
 
 /// Updates the run's number of undecided tool calls, after [`EffectRow::undecided`] of one may have changed.

@@ -161,7 +161,7 @@ pub struct EffectRow {
     pub void_until: Option<Offset>,
     /// Whether a `give_up` ended it: its outcome is unknown.
     pub given_up: bool,
-    /// Results that arrived after it had ended and contradict its end, oldest first.
+    /// Results that contradict its end, oldest first: that arrived after it, and evidence if a result ended it.
     pub contradicting: Vec<EvidenceRow>,
     /// Number of results stored as contradicting, including evicted results.
     pub contradictions: u64,
@@ -268,19 +268,23 @@ impl EffectRow {
     /// Stores a result that arrived after the effect had ended, and was not applied. Returns false if it does not contradict
     /// the end, or if the same is stored: the same record id and content hash.
     ///
-    /// Evidence does not contradict the end, because it was known when the effect ended. A `give_up` decision leaves the
+    /// Evidence does not contradict the end here: a decision knew it, and a result that ends the effect is compared with it then. A `give_up` decision leaves the
     /// outcome unknown, so only a result that states that the effect happened contradicts it.
-    pub fn add_contradicting(&mut self, mut row: EvidenceRow) -> bool {
-        row.is_first_of_id = false;
+    pub fn add_contradicting(&mut self, row: EvidenceRow) -> bool {
         let same = |other: &EvidenceRow| other.record_id == row.record_id && other.content_hash == row.content_hash;
         let is_known = self.evidence.iter().chain(&self.contradicting).any(same);
         if is_known || (self.given_up && !happened(&row.status)) {
             return false;
         }
-        self.contradictions += 1;
-        self.contradicting.push(row);
-        evict(&mut self.contradicting, false);
+        self.contradict(row);
         true
+    }
+
+    /// Stores a result that contradicts the end.
+    pub fn contradict(&mut self, row: EvidenceRow) {
+        self.contradictions += 1;
+        self.contradicting.push(EvidenceRow { is_first_of_id: false, ..row });
+        evict(&mut self.contradicting, false);
     }
 
     /// The evidence that an `adopt` decision with these facts adopts. A decision without a basis reads only the first

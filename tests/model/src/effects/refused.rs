@@ -2,8 +2,8 @@
 
 use super::{Effect, is_effect};
 use crate::{
-    lifecycles,
-    record::{answers, payload_type, text},
+    lifecycles::{self, Family},
+    record::{answers, payload_type, same_payload, text},
     rule::{Rule, Rules},
     run::{Entry, Reason, Run},
 };
@@ -43,9 +43,27 @@ impl Effect {
         let same = |other: &Evidence| id(other) == id(&result) && other.content == result.content;
         let kept_before = self.evidence.iter().chain(&self.contradicting).any(same);
         if rules.fires(Rule::ContradictionKept, !kept_before && (!self.given_up || result.happened())) {
-            self.contradictions += 1;
-            self.contradicting.push(result);
-            make_room(rules, &mut self.contradicting, false);
+            self.add_contradiction(rules, result);
+        }
+    }
+
+    fn add_contradiction(&mut self, rules: &Rules, result: Evidence) {
+        self.contradictions += 1;
+        self.contradicting.push(Evidence { first: false, ..result });
+        make_room(rules, &mut self.contradicting, false);
+    }
+
+    /// The result `record` has just ended the effect. Evidence that the effect happened contradicts it, unless the result could have been
+    /// applied after that evidence.
+    pub(super) fn contradict_by_evidence(&mut self, rules: &Rules, record: &Value, family: Option<&Family>) {
+        for one in self.evidence.clone() {
+            let marker = [record, &one.result].into_iter().any(|result| payload_type(result) == "terminal_result");
+            let marks = marker && one.status == self.status;
+            let follows = family.is_some_and(|family| family.may_follow(&one.status, &self.status));
+            let agrees = marks || follows || same_payload(&one.result, record);
+            if rules.fires(Rule::EvidenceContradicts, one.happened() && !agrees) {
+                self.add_contradiction(rules, one);
+            }
         }
     }
 }

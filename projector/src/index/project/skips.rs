@@ -27,7 +27,7 @@ use runlog_schemas::{
     id::{Epoch, Offset, RecordId, RunId},
     judge::{
         Head, Reason,
-        lifecycle::{LifecycleStatus, StateChange, StatusReport},
+        lifecycle::{Family, LifecycleStatus, StateChange, StatusReport},
     },
     partition::partition_of,
     payload::PayloadType,
@@ -250,7 +250,7 @@ pub(super) fn leave_trace<R: Rows>(
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     let head = run_view::head_at(record.run_id, at.offset, changes)?.unwrap_or_default();
-    let report = StatusReport::from_record(&record);
+    let report = StatusReport::from_record(&record).filter(|report| !is_event(report));
     let report = report.and_then(|report| Some((EffectKind::from_family(report.family)?, report)));
     let is_request = record.facts.payload_type == PayloadType::ToolCallRequested;
     let id = match (&report, &record.facts.answers) {
@@ -277,6 +277,11 @@ pub(super) fn leave_trace<R: Rows>(
         None if is_request => begin_call(record, at, &head, changes),
         None => Ok(()),
     }
+}
+
+/// Whether this is an event of a delivery. An event reports no state, so it changes nothing if it is applied.
+fn is_event(report: &StatusReport) -> bool {
+    report.family == Family::Delivery && report.status.as_str() == "event"
 }
 
 fn starts_or_continues(report: &StatusReport) -> bool {
@@ -363,6 +368,43 @@ fn begun_row(
 mod tests {
     use super::*;
     use crate::index::store::Memory;
+    use runlog_schemas::{codec, draft::Draft};
+    use serde_json::{Value, json};
+
+    /// Leaves the trace of the run's record with this payload about a delivery. Returns the delivery's revision.
+    fn revision_after(
+        (offset, run): (u32, RunId<&str>),
+        (record_type, record): (&str, &Value),
+        changes: &mut Changes<'_, Memory>,
+    ) -> Option<u64> {
+        let payload = json!({"type": "output_delivery", "record_type": record_type, "record": record});
+        let text = json!({"run_id": run.as_str(), "record_id": format!("r{offset}"), "payload": payload}).to_string();
+        let framed = codec::encode(&Draft::parse(&text).expect("a record").record);
+        let envelope = codec::read(&framed).expect("its bytes");
+        let record = RunRecord::new(&envelope).expect("a run's record");
+        let (partition, offset) = (0.into(), Offset::from(offset));
+        let at = RecordContext { partition, offset, index: 0, logged_at_millis: 0, framed: &framed };
+        leave_trace(record, at, changes).expect("rows in memory");
+        let key = pending(run, EffectKind::Delivery, RecordId::new("d").expect("an id"));
+        changes.get::<EffectRow>(&key).expect("it decodes").map(|row| row.revision)
+    }
+
+    #[test]
+    fn an_event_of_a_delivery_leaves_no_trace() {
+        let (rows, run) = (Memory::default(), RunId::new("r").expect("an id"));
+        let mut changes = Changes::new(&rows);
+        let report = json!({"delivery_id": "d", "intent_record_id": "i", "side_effect_kind": "output_delivery",
+            "dedupe_key": "k", "terminal_status": "reconciliation_needed", "terminal_append_status": "append_failed",
+            "unsafe_pending_reason": "", "replay_decision": "requires_host_reconciliation", "resend_allowed": false});
+        let destination = json!({"kind": "tool", "id": "t", "privacy": "internal", "retention": "durable"});
+        let event = json!({"event_kind": "output_dispatch_completed", "delivery_id": "d", "destination": destination,
+            "sink_ref": "s", "dedupe_key": "k", "dispatch_status": "completed", "redacted_summary": ""});
+        let records = [("reconciliation", &report), ("event", &event), ("reconciliation", &report)];
+        let revisions = (1..)
+            .zip(records)
+            .map(|(offset, (record_type, record))| revision_after((offset, run), (record_type, record), &mut changes));
+        assert_eq!(revisions.collect::<Vec<_>>(), [Some(1), Some(1), Some(2)]);
+    }
 
     #[test]
     fn a_panic_apart_changes_no_row() {

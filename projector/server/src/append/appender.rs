@@ -4,9 +4,9 @@ use super::{
     land::append_planned,
     origin::Origin,
     outcomes::AnswerAt,
-    plan::{is_independent_of_run, is_numbered, plan_drafts},
+    plan::{is_checked_draft, is_independent_of_run, is_numbered, plan_drafts},
     renumber::append_numbered,
-    run_locks::{LockState, Locks},
+    run_locks::{EffectLocks, LockState, Locks},
     stow::stow,
 };
 use runlog_projector::index::{
@@ -32,6 +32,8 @@ pub struct Appender {
     pub(super) projector: Arc<Projector>,
     /// Locks by run id.
     pub(super) run_locks: Locks<LockState>,
+    /// Locks by run id, for checks of effects.
+    effect_locks: EffectLocks,
     /// Locks by the record id of a claim.
     pub(super) claim_locks: Locks<()>,
     /// Appends in progress, up to [`Config::appends_max`](runlog_projector::Config::appends_max).
@@ -42,7 +44,8 @@ impl Appender {
     /// Makes an appender without appends in progress.
     pub fn new(projector: Arc<Projector>) -> Self {
         let in_progress = Arc::new(Semaphore::new(projector.config().appends_max.min(Semaphore::MAX_PERMITS)));
-        Self { projector, run_locks: Locks::default(), claim_locks: Locks::default(), in_progress }
+        let (run_locks, effect_locks) = (Locks::default(), EffectLocks::default());
+        Self { projector, run_locks, effect_locks, claim_locks: Locks::default(), in_progress }
     }
 
     /// Appends records of one run, in order, and waits for their outcomes.
@@ -152,7 +155,8 @@ impl Appender {
         if drafts.iter().all(is_independent_of_run) {
             let all: Vec<usize> = (0..drafts.len()).collect();
             let planned = plan_drafts(&self.projector, run_id, &drafts, &all, &origin).await?;
-            let landed = append_planned(&self.projector, run_id, planned, &origin, at, left()).await;
+            let shared = self.effect_locks.share(run_id, left()).await?;
+            let landed = append_planned(&self.projector, run_id, planned, &origin, Some(shared), at, left()).await;
             if at == AnswerAt::Acknowledged || landed.is_err() {
                 self.run_locks.forget_numbered(run_id);
             }
@@ -160,6 +164,10 @@ impl Appender {
         }
         let earlier = || format!("an earlier append to run {run_id}");
         let mut locked = self.run_locks.lock(run_id.as_str(), left(), earlier).await?;
+        let _no_result = match drafts.iter().any(is_checked_draft) {
+            true => Some(self.effect_locks.exclude(run_id, left()).await?),
+            false => None,
+        };
         append_numbered(&self.projector, run_id, &mut locked, &drafts, &origin, at, left()).await
     }
 

@@ -16,15 +16,16 @@ use runlog_schemas::{
     id::{Offset, PartitionId, RunId},
 };
 use std::{sync::Arc, time::Duration};
-use tokio::time::Instant;
+use tokio::{sync::RwLockReadGuard, time::Instant};
 
-/// Appends the planned records that the log needs, and waits until `at`. Returns the expected and the actual
-/// outcome of each planned record.
+/// Appends the planned records that the log needs, and waits until `at`. Drops `locked` when the log has answered. Returns the
+/// expected and the actual outcome of each planned record.
 pub(super) async fn append_planned(
     projector: &Arc<Projector>,
     run_id: RunId<&str>,
     planned: Vec<Planned>,
     origin: &Origin,
+    locked: Option<RwLockReadGuard<'_, ()>>,
     at: AnswerAt,
     deadline: Duration,
 ) -> Result<Vec<(Outcome, Outcome)>, Error> {
@@ -42,6 +43,7 @@ pub(super) async fn append_planned(
     }
     let left = || deadline.saturating_sub(started.elapsed());
     let landed = if entries.is_empty() {
+        drop(locked);
         if let AnswerAt::Judged(consistency) = at {
             projector.wait(partition, consistency, left()).await?;
         }
@@ -52,7 +54,9 @@ pub(super) async fn append_planned(
         // The partition may have stopped since the request arrived.
         projector.running(partition)?;
         let applied = projector.progress(partition)?.applied;
-        let offsets = check_offsets(projector, (partition, applied), projector.append(run_id, author, entries).await)?;
+        let appended = projector.append(run_id, author, entries).await;
+        drop(locked);
+        let offsets = check_offsets(projector, (partition, applied), appended)?;
         let landed = landed_at(projector, run_id, offsets.into_iter().zip(ids).collect(), at, left()).await;
         landed.map_err(Error::after_a_part)?
     };

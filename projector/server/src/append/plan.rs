@@ -394,6 +394,11 @@ pub(super) fn is_independent_of_run(draft: &Draft) -> bool {
     is_numbered(draft)
 }
 
+/// Whether a draft is checked against the state of its effect before it is appended.
+pub(super) fn is_checked_draft(draft: &Draft) -> bool {
+    is_checked(&draft.record)
+}
+
 /// Whether a draft has all its numbers.
 pub(super) fn is_numbered(draft: &Draft) -> bool {
     let kind = draft.record.body.record_kind;

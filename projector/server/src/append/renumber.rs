@@ -69,7 +69,7 @@ pub(super) async fn append_numbered(
                 plan_drafts(projector, run_id, drafts, &open, origin).await.map_err(of_try)?
             }
         };
-        let landed = append_planned(projector, run_id, planned, origin, at, left()).await.map_err(of_try)?;
+        let landed = append_planned(projector, run_id, planned, origin, None, at, left()).await.map_err(of_try)?;
         let mut taken = Vec::new();
         for (index, (expected, outcome)) in open.into_iter().zip(landed) {
             if is_taken(&drafts[index], &expected, &outcome) {

@@ -1,11 +1,20 @@
-//! Locks for runs and for claims. This process numbers a run's records under the run's lock, so the appends of one run are
-//! sequential. The copies with one claim are sequential under the claim's lock.
+//! Locks for runs, for claims and for the checks of effects. This process numbers a run's records under the run's lock, so the
+//! appends of one run are sequential. The copies with one claim are sequential under the claim's lock.
+//!
+//! ```text
+//!   record that this server numbers       run's lock
+//!   attempt or decision that is checked   run's lock ─▶ effects' lock, exclusive
+//!   record with its own numbers           effects' lock, shared, until the log has it
+//! ```
+//!
+//! A record with its own numbers may be the result of the effect that an attempt or a decision is about. Without the effects' lock
+//! it could land between the check and the checked record.
 
 use runlog_projector::index::error::Error;
 use runlog_schemas::{answer::ErrorKind, id::RunId, partition::murmur2};
 use std::time::Duration;
 use tokio::{
-    sync::{Mutex, MutexGuard},
+    sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard},
     time::Instant,
 };
 
@@ -76,16 +85,52 @@ impl<T> Locks<T> {
         wait: Duration,
         earlier: impl FnOnce() -> String,
     ) -> Result<MutexGuard<'_, T>, Error> {
-        tokio::time::timeout(wait, self.mutex(id).lock()).await.map_err(|_| {
-            let (wait, earlier) = (humantime::format_duration(wait), earlier());
-            let message = format!("timed out after {wait} waiting for {earlier}; nothing was appended");
-            Error::new(ErrorKind::Overloaded, message)
-        })
+        tokio::time::timeout(wait, self.mutex(id).lock()).await.map_err(|_| overloaded(wait, &earlier()))
     }
 
     fn mutex(&self, id: &str) -> &Mutex<T> {
-        &self.0[murmur2(id.as_bytes()) as usize % self.0.len()]
+        &self.0[nth_lock(id)]
     }
+}
+
+/// Locks that keep records with their own numbers out while an attempt or a decision is checked and appended. Several runs may
+/// share a lock.
+#[derive(Debug)]
+pub(crate) struct EffectLocks(Vec<RwLock<()>>);
+
+impl Default for EffectLocks {
+    fn default() -> Self {
+        Self((0..LOCKS).map(|_| RwLock::default()).collect())
+    }
+}
+
+impl EffectLocks {
+    /// Waits until no effect of the run is checked. Records with their own numbers do not wait for each other.
+    ///
+    /// Errors: `Overloaded` after `wait`.
+    pub(crate) async fn share(&self, run_id: RunId<&str>, wait: Duration) -> Result<RwLockReadGuard<'_, ()>, Error> {
+        let lock = &self.0[nth_lock(run_id.as_str())];
+        let checked = || format!("an attempt or a decision of run {run_id}");
+        tokio::time::timeout(wait, lock.read()).await.map_err(|_| overloaded(wait, &checked()))
+    }
+
+    /// Waits until the log has answered all earlier records of the run, and keeps further records out.
+    ///
+    /// Errors: `Overloaded` after `wait`.
+    pub(crate) async fn exclude(&self, run_id: RunId<&str>, wait: Duration) -> Result<RwLockWriteGuard<'_, ()>, Error> {
+        let lock = &self.0[nth_lock(run_id.as_str())];
+        let earlier = || format!("an earlier append to run {run_id}");
+        tokio::time::timeout(wait, lock.write()).await.map_err(|_| overloaded(wait, &earlier()))
+    }
+}
+
+fn nth_lock(id: &str) -> usize {
+    murmur2(id.as_bytes()) as usize % LOCKS
+}
+
+fn overloaded(wait: Duration, earlier: &str) -> Error {
+    let wait = humantime::format_duration(wait);
+    Error::new(ErrorKind::Overloaded, format!("timed out after {wait} waiting for {earlier}; nothing was appended"))
 }
 
 impl Locks<LockState> {

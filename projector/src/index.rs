@@ -13,6 +13,7 @@ pub mod as_of;
 mod blocking_schemas;
 pub mod bulk;
 pub mod changes;
+pub mod claimant;
 pub mod config;
 pub mod content;
 mod doubt;

@@ -14,6 +14,7 @@
 //! | [`query`](index::query), [`changes`](index::changes), [`follow`](index::follow), [`as_of`](index::as_of) | answers and streams |
 //! | [`project`](index::project), [`store`](index::store), [`entry`](index::entry) | judging a record before it is appended |
 //! | [`principal`](index::principal) | proofs of who decided |
+//! | [`claimant`](index::claimant) | who claimed an epoch |
 //! | [`executor`](index::executor) | its own reads and tasks |
 //! | [`fold`](index::fold) | why a partition is stopped, and which records are skipped |
 

@@ -12,6 +12,7 @@ mod basis;
 mod batch;
 mod blocking;
 pub(crate) mod check;
+mod claimants;
 pub(crate) mod claims;
 pub(crate) mod decisions;
 mod land;

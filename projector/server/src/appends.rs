@@ -163,7 +163,8 @@ async fn answer_outcomes(
         }
         AnswerAt::Judged(_) => {
             let run_id = run_id.clone();
-            app.read(move |app| answers(&app.projector, run_id.borrow(), landed, planned)).await
+            let is_read_back = consistency == Consistency::Latest;
+            app.read(move |app| answers(&app.projector, run_id.borrow(), landed, planned, is_read_back)).await
         }
     }
 }
@@ -180,5 +181,8 @@ pub(super) async fn claim(
     Text(body): Text,
 ) -> Result<Json<Claim>, Refusal> {
     let body = if body.trim().is_empty() { ClaimBody::default() } else { parsed(&body, "a claim")? };
-    claims::claim(&app.appender, run_id.borrow(), body, patience.deadline()).await.map(Json).map_err(Refusal)
+    claims::claim(&app.appender, run_id.borrow(), body, &app.caller, patience.deadline())
+        .await
+        .map(Json)
+        .map_err(Refusal)
 }

@@ -146,7 +146,9 @@ impl RunAsOf {
             let envelope = query::envelope(&row.framed.0)?;
             let Some(record) = RunRecord::new(&envelope) else { return Err(self.damaged(at, &"of a partition")) };
             let (logged_at_millis, framed) = (row.logged_at_millis, &row.framed.0);
-            let at = RecordContext { partition: self.partition, offset: at, index: 0, logged_at_millis, framed };
+            let partition = self.partition;
+            // Nobody writes to a past state, so it does not say who may.
+            let at = RecordContext { partition, offset: at, index: 0, logged_at_millis, framed, claimant: None };
             let standing = Standing::of(skips.get(&at.offset).copied());
             let effect = self.take(record, at, standing, |_, _| Ok(()))?;
             look(self, Folded { offset: at.offset, is_alone, applied, effect })?;

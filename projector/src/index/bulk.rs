@@ -260,8 +260,11 @@ impl<'a> Bulk<'a> {
         standing: Standing,
         changes: &mut Changes<'_, R>,
     ) -> Result<(), store::Error> {
-        let (logged_at, bytes) = value.split_at(NUMBER);
+        let (logged_at, rest) = value.split_at(NUMBER);
         let logged_at_millis = number(logged_at).cast_signed();
+        let (length, rest) = rest.split_at(1);
+        let (claimant, bytes) = rest.split_at(length.iter().map(|length| usize::from(*length)).sum());
+        let claimant = std::str::from_utf8(claimant).ok().filter(|claimant| !claimant.is_empty());
         // The scan has reframed the record as a single object, unless the record is too large to be decoded.
         let (partition, partitions) = (self.partition, self.journal.partitions);
         if let Standing::Voided { by } = standing {
@@ -279,7 +282,7 @@ impl<'a> Bulk<'a> {
             return fold::apply_voided(&delivery, &NoRegistry, (by, partitions), changes).map(|_| ());
         }
         let (framed, reframed) = fold::reframe(bytes, &NoRegistry);
-        let at = project::RecordContext { partition, offset, index: 0, logged_at_millis, framed: &framed };
+        let at = project::RecordContext { partition, offset, index: 0, logged_at_millis, framed: &framed, claimant };
         match reframed.and_then(|()| codec::read(&framed)) {
             Ok(record) => fold::apply(&record, at, partitions, changes),
             Err(why) => {

@@ -13,6 +13,7 @@
 //! Rows contain records as Avro single objects, even if the log has the Confluent framing, so reads need no registry.
 
 use super::{
+    claimant::claimant,
     failpoint::{self, Failpoints},
     home::HomeState,
     project::{self, Changes, NewRuns, RecordContext, RunRecord, Standing},
@@ -408,9 +409,9 @@ pub(crate) fn reframe<'d>(value: &'d [u8], schemas: &dyn Schemas) -> (Cow<'d, [u
 }
 
 /// The context of a delivered record with the bytes `framed`.
-pub(crate) fn record_context<'a>(delivery: &Delivery, framed: &'a [u8]) -> RecordContext<'a> {
+pub(crate) fn record_context<'a>(delivery: &'a Delivery, framed: &'a [u8]) -> RecordContext<'a> {
     let Delivery { partition, offset, timestamp_millis: logged_at_millis, .. } = *delivery;
-    RecordContext { partition, offset, index: 0, logged_at_millis, framed }
+    RecordContext { partition, offset, index: 0, logged_at_millis, framed, claimant: claimant(&delivery.headers) }
 }
 
 /// The journal that a genesis record names.

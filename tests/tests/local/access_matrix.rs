@@ -4,6 +4,7 @@
 //! another answer.
 
 mod append_alone;
+mod claimants;
 mod content;
 mod doubt;
 mod handles;
@@ -101,12 +102,26 @@ impl Site {
 
     /// With an audit log whose files are links to a file.
     async fn start_on(audit_log: Option<&str>, write_schema: u16, entries: &[(u8, &str, &[Scope], &[&str])]) -> Self {
+        let log =
+            MemoryLog::with(MemoryOptions { partitions: 1, id: LogId::memory("matrix"), ..MemoryOptions::default() });
+        Self::start_over(log, audit_log, write_schema, entries).await
+    }
+
+    /// Another server of the same journal, with a new index.
+    async fn start_beside(&self, entries: &[(u8, &str, &[Scope], &[&str])]) -> Self {
+        Self::start_over(self.log.clone(), None, WRITTEN_BY_DEFAULT, entries).await
+    }
+
+    async fn start_over(
+        log: MemoryLog,
+        audit_log: Option<&str>,
+        write_schema: u16,
+        entries: &[(u8, &str, &[Scope], &[&str])],
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         for (file, name) in audit_log.into_iter().flat_map(|file| ["audit", "audit-reads"].map(|name| (file, name))) {
             std::os::unix::fs::symlink(file, dir.path().join(format!("{name}.jsonl"))).unwrap();
         }
-        let log =
-            MemoryLog::with(MemoryOptions { partitions: 1, id: LogId::memory("matrix"), ..MemoryOptions::default() });
         let content = Some(served::content(&dir.path().join("content")).unwrap());
         let config = Config { content, write_schema, ..Config::new(dir.path(), || 1_000, served::id) };
         let projector = Arc::new(Projector::start(config, Arc::new(log.clone())).await.unwrap());

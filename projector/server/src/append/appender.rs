@@ -154,7 +154,15 @@ impl Appender {
         let drafts = Arc::new(drafts);
         if drafts.iter().all(is_independent_of_run) {
             let all: Vec<usize> = (0..drafts.len()).collect();
-            let planned = plan_drafts(&self.projector, run_id, &drafts, &all, &origin).await?;
+            let planned = match plan_drafts(&self.projector, run_id, &drafts, &all, &origin).await {
+                // The log may have the claim of the records' epoch already.
+                Err(error) if error.kind() == ErrorKind::Stale => {
+                    let partition = self.projector.partition_of(run_id);
+                    self.projector.wait(partition, Consistency::Latest, left()).await?;
+                    plan_drafts(&self.projector, run_id, &drafts, &all, &origin).await?
+                }
+                planned => planned?,
+            };
             let shared = self.effect_locks.share(run_id, left()).await?;
             let landed = append_planned(&self.projector, run_id, planned, &origin, Some(shared), at, left()).await;
             if at == AnswerAt::Acknowledged || landed.is_err() {

@@ -11,10 +11,11 @@
 use super::{
     appender::{Appender, draft_without_numbers},
     blocking::blocking,
+    claimants::may_resume,
     origin::Origin,
     outcomes::AnswerAt,
 };
-use crate::strict_json::member;
+use crate::{auth::Caller, strict_json::member};
 use runlog_projector::index::{
     error::Error,
     projector::{Consistency, Projector},
@@ -66,7 +67,7 @@ struct ReadHead {
     hash: RunHash,
 }
 
-/// Takes over a run for a new writer. Returns the applied claim and the head from which the writer continues.
+/// Takes over a run for a new writer of `caller`. Returns the applied claim and the head from which the writer continues.
 ///
 /// Errors: `ReconcileRequired`, with nothing appended, if a lost home may have continued the run. `ClaimLost` if another claim was
 /// applied before or after this one. `Conflict`, with nothing appended, if
@@ -81,6 +82,7 @@ pub(crate) async fn claim(
     appender: &Arc<Appender>,
     run_id: RunId<&str>,
     body: ClaimBody,
+    caller: &Caller,
     deadline: Duration,
 ) -> Result<Claim, Error> {
     let late = format!(
@@ -88,8 +90,8 @@ pub(crate) async fn claim(
          with the same record_id, or, without one, claim again before you append",
         humantime::format_duration(deadline)
     );
-    let (own, run_id) = (Arc::clone(appender), run_id.to_owned());
-    let claim = async move { claim_once(&own, run_id.borrow(), &body, deadline).await };
+    let (own, run_id, caller) = (Arc::clone(appender), run_id.to_owned(), caller.clone());
+    let claim = async move { claim_once(&own, run_id.borrow(), &body, &caller, deadline).await };
     appender.detached(claim, deadline, late).await
 }
 
@@ -97,6 +99,7 @@ async fn claim_once(
     appender: &Arc<Appender>,
     run_id: RunId<&str>,
     body: &ClaimBody,
+    caller: &Caller,
     deadline: Duration,
 ) -> Result<Claim, Error> {
     let (started, partition) = (Instant::now(), appender.projector.partition_of(run_id));
@@ -119,14 +122,14 @@ async fn claim_once(
         }
     };
     projector.wait(partition, Consistency::Latest, left()).await?;
-    let requested = body.clone();
+    let (requested, of) = (body.clone(), caller.clone());
     let read = move |projector: &Projector, run_id: RunId<&str>| {
         projector.check_doubt(run_id)?;
         // The head is read before the lookup by id. A copy that lands in between is then found by its id and does not
         // look like another head.
         let row: Option<RunRow> = projector.store(partition)?.get(&store::runs::key(run_id))?;
         let earlier = match &requested.record_id {
-            Some(record_id) => earlier_claim(projector, run_id, record_id.borrow(), &requested)?,
+            Some(record_id) => earlier_claim(projector, run_id, record_id.borrow(), &requested, &of)?,
             None => None,
         };
         Ok((row.unwrap_or_default(), earlier))
@@ -137,12 +140,9 @@ async fn claim_once(
     }
     if body.only_if.as_ref().is_some_and(|read| read.hash != head.hash) {
         let message = format!(
-            "run {run_id} has another head than the request names, and was not claimed: its hash is {}, its epoch {}, its \
-             writer {:?}, its next journal_seq {}; read the run again",
-            head.hash,
-            head.epoch,
-            head.writer_id.as_str(),
-            head.next_journal_seq
+            "run {run_id} has another head than the request names, and was not claimed: its hash is {}, its epoch {}, its next \
+             journal_seq {}; read the run again",
+            head.hash, head.epoch, head.next_journal_seq
         );
         return Err(Error::new(ErrorKind::Conflict, message).at(&projector.position(partition, offset, index)));
     }
@@ -155,11 +155,11 @@ async fn claim_once(
     let record_id = body.record_id.clone().map_or_else(|| RecordId::new(random()), Ok)?;
     let record = claim_record(run_id, record_id.borrow(), (&writer_id, epoch), body);
     let at = AnswerAt::Judged(Consistency::Eventual);
-    appender.append_locked(run_id, vec![draft_without_numbers(record)], Origin::default(), at, left()).await?;
+    appender.append_locked(run_id, vec![draft_without_numbers(record)], Origin::from(caller), at, left()).await?;
     // A copy of the request may have been appended first, with another writer's id.
-    let requested = body.clone();
+    let (requested, of) = (body.clone(), caller.clone());
     let read = move |projector: &Projector, run_id: RunId<&str>| {
-        let landed = landed_claim(projector, run_id, record_id.borrow(), &requested)?;
+        let landed = landed_claim(projector, run_id, record_id.borrow(), &requested, &of)?;
         landed.ok_or_else(|| lost(run_id, record_id.borrow()))
     };
     blocking(projector, run_id, read).await.map_err(Error::after_a_part)
@@ -172,8 +172,9 @@ fn earlier_claim(
     run_id: RunId<&str>,
     record_id: RecordId<&str>,
     body: &ClaimBody,
+    caller: &Caller,
 ) -> Result<Option<Claim>, Error> {
-    let claim = landed_claim(projector, run_id, record_id, body)?;
+    let claim = landed_claim(projector, run_id, record_id, body, caller)?;
     let store = projector.store(projector.partition_of(run_id))?;
     if claim.is_none() && query::anomalies::has_fenced_claim(&store.view(), run_id, record_id)? {
         return Err(lost(run_id, record_id));
@@ -188,6 +189,7 @@ fn landed_claim(
     run_id: RunId<&str>,
     record_id: RecordId<&str>,
     body: &ClaimBody,
+    caller: &Caller,
 ) -> Result<Option<Claim>, Error> {
     let partition = projector.partition_of(run_id);
     let store = projector.store(partition)?;
@@ -201,20 +203,22 @@ fn landed_claim(
         let is_own = body.writer_id.as_ref().is_none_or(|own| own == writer_id);
         is_own && first.refused.is_none() && first.content_hash == record.content_hash()
     });
-    let Some((writer_id, epoch)) = same else {
+    let own = same.map(|(writer_id, epoch)| {
+        may_resume(caller, run_id, epoch, &view).map(|own| own.then_some((writer_id, epoch)))
+    });
+    let Some((writer_id, epoch)) = own.transpose()?.flatten() else {
         let message = format!(
-            "run {run_id} has another record with the id {record_id}, or a claim with other members; claim \
-             with a new record_id"
+            "run {run_id} has another record with the id {record_id}, or a claim with other members or of another principal; \
+             claim with a new record_id"
         );
         return Err(Error::new(ErrorKind::Conflict, message).at(&position).about_record(record_id));
     };
     let head = view.get::<RunRow>(&store::runs::key(run_id))?.unwrap_or_default().head;
     if (head.epoch, head.writer_id.borrow()) != (epoch, Some(writer_id.borrow())) {
         let message = format!(
-            "run {run_id} was claimed in epoch {epoch} by this request, and in epoch {} by writer {:?} since; claim it with a \
-             new record_id only if that writer must stop",
-            head.epoch,
-            head.writer_id.as_str()
+            "run {run_id} was claimed in epoch {epoch} by this request, and in epoch {} by another writer since; claim it with \
+             a new record_id only if that writer must stop",
+            head.epoch
         );
         return Err(Error::new(ErrorKind::ClaimLost, message).about_record(record_id));
     }

@@ -5,6 +5,7 @@ use super::{
     basis::{self, is_checked},
     batch,
     blocking::blocking,
+    claimants,
     decisions::{names_its_basis, no_revision},
     numbers,
     origin::Origin,
@@ -14,7 +15,7 @@ use super::{
 use crate::auth::permissions::Scope;
 use runlog_log::Entry;
 use runlog_projector::index::{
-    entry,
+    claimant, entry,
     error::Error,
     principal::Proofs,
     project::{self, Changes, Effect, RecordContext, RunRecord},
@@ -225,8 +226,11 @@ impl Plan<'_> {
         let sent = Sent::compare(draft, first.as_ref());
         let record = self.record(index, draft, sent, first.as_ref(), &row)?;
         let schemas = &*self.projector.config().schemas;
-        let entry =
+        let mut entry =
             if sent.is_renumbered() { entry::renumbered(&record, schemas)? } else { entry::entry(&record, schemas)? };
+        if let Some(principal) = claimants::to_record(self.origin, &record) {
+            claimant::mark(&mut entry, principal);
+        }
         let partition = self.projector.partition_of(self.run_id);
         if !judged {
             let outcome = unjudged(self.projector, partition, row.offset, record.body.record_id.clone().into());
@@ -300,6 +304,7 @@ impl Plan<'_> {
             Ok(first.is_some_and(|first| first.refused.is_none()))
         };
         let mut record = number(self.projector, draft, &row.head, !sent.is_made_here(), is_repeat)?;
+        claimants::check(self.origin, run_id, &record, &self.changes)?;
         if !matches!(sent, Sent::Known) {
             basis::check_batch(&record)?;
             // A basis that the first record under the id lacks would make this record a conflict.
@@ -342,6 +347,7 @@ impl Plan<'_> {
             index: row.index,
             logged_at_millis: self.now,
             framed: &framed,
+            claimant: claimants::to_record(self.origin, record),
         };
         let of_run = RunRecord::new(&envelope)
             .ok_or_else(|| Error::new(ErrorKind::Invalid, "a record of a partition does not belong to a run"))?;

@@ -268,11 +268,19 @@ impl Scan<'_> {
         }
     }
 
-    /// Collects a record to fold, under the key of its run.
+    /// Collects a record to fold, under the key of its run: its time, the length of its claimant (1 byte), the claimant and the
+    /// record.
     fn collect(&mut self, run: Key, at: RecordContext<'_>) -> Result<ScanStep, Error> {
         let prefix = run.bytes().len();
         let key = run.offset(at.offset);
-        self.records.push(key.bytes(), prefix, &[&at.logged_at_millis.to_be_bytes(), at.framed])?;
+        let claimant = at.claimant.unwrap_or_default().as_bytes();
+        let length = u8::try_from(claimant.len()).unwrap_or_default();
+        let claimant = &claimant[..usize::from(length)];
+        self.records.push(
+            key.bytes(),
+            prefix,
+            &[&at.logged_at_millis.to_be_bytes(), &[length], claimant, at.framed],
+        )?;
         Ok(ScanStep::Continue)
     }
 

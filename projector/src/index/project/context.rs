@@ -21,6 +21,8 @@ pub struct RecordContext<'a> {
     pub logged_at_millis: i64,
     /// The record as an Avro single object; for a dead letter, the delivered bytes.
     pub framed: &'a [u8],
+    /// The principal that claims the run, if this is a claim whose record names one.
+    pub claimant: Option<&'a str>,
 }
 
 impl RecordContext<'_> {

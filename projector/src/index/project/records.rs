@@ -6,7 +6,7 @@ use super::{
 };
 use crate::index::store::{
     Rows,
-    records::{RecordRow, by_id, claim, key},
+    records::{ClaimRow, RecordRow, by_id, claim, key},
 };
 use runlog_schemas::{id::ContentHash, judge::FirstJudgement, record::RecordKind};
 
@@ -18,7 +18,8 @@ pub fn project<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, change
     let seen = FirstJudgement { content_hash, offset: at.offset, index: at.index, refused: None };
     changes.put(by_id(record.run_id, record.record_id), &seen);
     if record.kind == RecordKind::RunClaim {
-        changes.put(claim(record.run_id, record.writer_epoch), &at.offset);
+        let row = ClaimRow { offset: at.offset, claimant: at.claimant.map(str::to_owned) };
+        changes.put(claim(record.run_id, record.writer_epoch), &row);
     }
     content_hash
 }

@@ -3,10 +3,10 @@
 use super::Content;
 use crate::index::{
     error::Error,
-    store::{self, Rows, horizons::Horizons},
+    store::{self, Rows, horizons::Horizons, records::ClaimRow},
 };
 use runlog_schemas::{
-    id::{Epoch, Offset, RunId, WriterId},
+    id::{Epoch, RunId, WriterId},
     payload::{Payload, RunClaim},
 };
 use std::{cell::RefCell, collections::HashMap, rc::Rc};
@@ -47,8 +47,8 @@ impl<'a, R: Rows> Claims<'a, R> {
     }
 
     fn read(&self, run_id: RunId<&str>, epoch: Epoch) -> Result<Option<RunClaim>, Error> {
-        let Some(offset) = self.rows.get::<Offset>(&store::records::claim(run_id, epoch))? else { return Ok(None) };
-        let record = super::record(self.rows, self.horizons, run_id, (offset, 0))?;
+        let Some(row) = self.rows.get::<ClaimRow>(&store::records::claim(run_id, epoch))? else { return Ok(None) };
+        let record = super::record(self.rows, self.horizons, run_id, (row.offset, 0))?;
         Ok(record.and_then(|record| match record.payload {
             Content::Available(Payload::RunClaim(claim)) => Some(claim),
             _ => None,

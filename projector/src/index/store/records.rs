@@ -11,6 +11,7 @@ use runlog_schemas::{
     id::{Epoch, Offset, RecordId, RunId},
     judge::FirstJudgement,
 };
+use serde::Serialize;
 
 /// The index.
 pub const INDEX: Index = Index::new(
@@ -19,7 +20,7 @@ pub const INDEX: Index = Index::new(
     &[
         RowFamily::records(0, "records", &[RUN, OFFSET, RECORD_INDEX]),
         RowFamily::new::<FirstJudgement>(1, "by_id", &[RUN, RECORD]),
-        RowFamily::new::<Offset>(2, "claims", &[RUN, KeyPart::U64("epoch")]),
+        RowFamily::new::<ClaimRow>(2, "claims", &[RUN, KeyPart::U64("epoch")]),
     ],
 );
 
@@ -38,10 +39,20 @@ pub fn by_id(run_id: RunId<&str>, record_id: RecordId<&str>) -> Key {
     Key::new(INDEX, 1).text(run_id).text(record_id)
 }
 
-/// The offset of the claim that was applied in an epoch. A claim is in no batch, so its index is 0.
+/// The claim that was applied in an epoch.
 pub fn claim(run_id: RunId<&str>, epoch: Epoch) -> Key {
     Key::new(INDEX, 2).text(run_id).u64(epoch.get())
 }
+
+/// An applied claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ClaimRow {
+    /// Its offset. A claim is in no batch, so its index is 0.
+    pub offset: Offset,
+    /// The principal that a server authenticated, if the claim's record names one.
+    pub claimant: Option<String>,
+}
+datum!(ClaimRow { offset, claimant });
 
 /// A stored record.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,101 @@
+//! Limits a credential without `resolve` to the epochs that its own principal claimed. Answers name the run's writer and epoch, so
+//! knowing both proves nothing.
+//!
+//! Not limited: approvals by a credential with `approve`, epochs whose claim names no principal, and servers without authentication.
+
+use super::origin::Origin;
+use crate::auth::{Caller, permissions::Scope};
+use runlog_projector::index::{
+    error::Error,
+    project::Changes,
+    store::{self, Rows, records::ClaimRow, runs::RunRow},
+};
+use runlog_schemas::{
+    answer::ErrorKind,
+    id::{Epoch, RunId},
+    payload::{Payload, PayloadType},
+    record::JournalRecord,
+};
+
+/// The principal to write into a record, if the record is a claim.
+pub(super) fn to_record<'o>(origin: &'o Origin, record: &JournalRecord) -> Option<&'o str> {
+    origin.caller.principal().filter(|_| matches!(record.payload, Payload::RunClaim(_)))
+}
+
+/// The principal of a caller that writes only under epochs that the principal claimed.
+fn limited(caller: &Caller) -> Option<&str> {
+    caller.principal().filter(|_| !caller.has(Scope::Resolve))
+}
+
+/// Checks the epoch of a record, and of each record of a batch.
+///
+/// Errors, before anything is appended:
+/// * `Forbidden`: another principal claimed the epoch.
+/// * `Stale`: an epoch whose claim this server has not read.
+pub(super) fn check<R: Rows>(
+    origin: &Origin,
+    run_id: RunId<&str>,
+    record: &JournalRecord,
+    rows: &Changes<'_, R>,
+) -> Result<(), Error> {
+    let Some(principal) = limited(&origin.caller) else { return Ok(()) };
+    // Whoever approves has not claimed the run of the agent.
+    if origin.caller.has(Scope::Approve) && is_of_approvals(record) {
+        return Ok(());
+    }
+    let mut epochs = vec![record.place.writer_epoch];
+    match &record.payload {
+        Payload::RunClaim(_) => return Ok(()),
+        Payload::Batch(batch) => epochs.extend(batch.records.iter().map(|member| member.place.writer_epoch)),
+        _ => {}
+    }
+    epochs.dedup();
+    epochs.into_iter().filter(|epoch| *epoch > Epoch::ZERO).try_for_each(|epoch| {
+        check_epoch(principal, run_id, epoch, rows).map_err(|error| error.about_record(record.body.record_id.borrow()))
+    })
+}
+
+/// Whether a record, or each record of a batch, is about an approval.
+fn is_of_approvals(record: &JournalRecord) -> bool {
+    match &record.payload {
+        Payload::Batch(batch) => !batch.records.is_empty() && batch.records.iter().all(is_of_approvals),
+        _ => record.body.facts.payload_type == PayloadType::Approval,
+    }
+}
+
+fn check_epoch<R: Rows>(
+    principal: &str,
+    run_id: RunId<&str>,
+    epoch: Epoch,
+    rows: &Changes<'_, R>,
+) -> Result<(), Error> {
+    let Some(claim): Option<ClaimRow> = rows.get(&store::records::claim(run_id, epoch))? else {
+        let run: RunRow = rows.get(&store::runs::key(run_id))?.unwrap_or_default();
+        // A skip can void the claim of an earlier epoch. Its records are fenced.
+        if epoch <= run.head.epoch {
+            return Ok(());
+        }
+        let message = format!(
+            "epoch {epoch} of run {run_id} is not claimed as far as this server has read; claim it in a request of its own, or \
+             retry; nothing was appended"
+        );
+        return Err(Error::new(ErrorKind::Stale, message));
+    };
+    if claim.claimant.as_deref().is_none_or(|claimant| claimant == principal) {
+        return Ok(());
+    }
+    let message = format!(
+        "another principal claimed epoch {epoch} of run {run_id}: claim the run before you append, or use a credential with the \
+         scope {}; nothing was appended",
+        Scope::Resolve.as_str()
+    );
+    Err(Error::new(ErrorKind::Forbidden, message))
+}
+
+/// Whether a caller may get the answer to a claim again: the claim is its own, or it is not limited.
+pub(super) fn may_resume<R: Rows>(caller: &Caller, run_id: RunId<&str>, epoch: Epoch, rows: &R) -> Result<bool, Error> {
+    let Some(principal) = limited(caller) else { return Ok(true) };
+    let claim: Option<ClaimRow> = rows.get(&store::records::claim(run_id, epoch))?;
+    let claimant = claim.and_then(|claim| claim.claimant);
+    Ok(claimant.is_none_or(|claimant| claimant == principal))
+}

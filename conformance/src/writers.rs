@@ -72,6 +72,19 @@ pub(crate) const RULES: &[Rule] = &[
         run.note_position(&late);
         late.expect_problem(409, "claim_lost")
     }),
+    rule("claim_resent_late", SECTION, "a claim sent again is claim_lost once its writer has appended a record").test(
+        |scenario, mut run| {
+            let target = Target::run(&run.id).path("/claims");
+            let body = json!({"record_id": "named", "writer_id": "one"}).to_string();
+            let claim = scenario.post(target.clone(), body.clone())?.ok().needs("claim_applied")?;
+            run.note_position(&claim);
+            (run.writer, run.epoch) = ("one".to_owned(), 1);
+            scenario.append(&mut run, turn("a"))?;
+            let late = scenario.post(target, body)?;
+            run.note_position(&late);
+            late.expect_problem(409, "claim_lost")
+        },
+    ),
     rule("claim_only_if", SECTION, "a claim whose only_if names another hash than the run's is a conflict").test(
         |scenario, mut run| {
             scenario.append(&mut run, turn("a"))?;

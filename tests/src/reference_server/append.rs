@@ -295,6 +295,10 @@ impl State {
         let named = body["record_id"].as_str().filter(|_| !self.is_wrong("claim_resent"));
         let landed = named.map(|id| self.outcome_by_id(&self.model, run_id, id)).unwrap_or_default();
         if !landed.is_null() {
+            // Whoever resends a claim without an answer has written nothing under it.
+            if self.head(run_id)["next_writer_seq"].as_u64() > Some(1) && !self.is_wrong("claim_resent_late") {
+                return Err(problem(409, "claim_lost", "its writer has written since"));
+            }
             let (writer, epoch) = (&landed["record_writer"]["writer_id"], &landed["record_writer"]["epoch"]);
             return self.claim_answer(run_id, writer, epoch, &landed["position"]);
         }

@@ -25,7 +25,7 @@ use runlog_projector::index::{
 use runlog_schemas::{
     answer::{Claim, ErrorKind},
     datum::Sha256,
-    id::{Epoch, RecordId, RunHash, RunId, Secret, WriterId},
+    id::{Epoch, RecordId, RunHash, RunId, Secret, WriterId, WriterSeq},
     payload::RunClaim,
     record::JournalRecord,
 };
@@ -182,8 +182,8 @@ fn earlier_claim(
     Ok(claim)
 }
 
-/// Returns the claim with this record id if it is applied and is the run's newest claim. Returns no claim if no
-/// record with the id was judged.
+/// Returns the claim with this record id if it is applied, is the run's newest claim, and its writer has written nothing. Returns no
+/// claim if no record with the id was judged.
 fn landed_claim(
     projector: &Projector,
     run_id: RunId<&str>,
@@ -219,6 +219,14 @@ fn landed_claim(
             "run {run_id} was claimed in epoch {epoch} by this request, and in epoch {} by another writer since; claim it with \
              a new record_id only if that writer must stop",
             head.epoch
+        );
+        return Err(Error::new(ErrorKind::ClaimLost, message).about_record(record_id));
+    }
+    // The sender learns the epoch from the answer, so a sender that resends a claim without an answer has written nothing under it.
+    if head.next_writer_seq > WriterSeq::from(1) {
+        let message = format!(
+            "a process that has this claim of run {run_id} has already written under epoch {epoch}: another process uses the same \
+             record_id, or this one did before it restarted; claim the run with a new random record_id"
         );
         return Err(Error::new(ErrorKind::ClaimLost, message).about_record(record_id));
     }

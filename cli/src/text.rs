@@ -1,8 +1,9 @@
 //! Text for people: aligned, coloured on request, and without the control characters that an agent or a tool may write.
 
 use comfy_table::{Attribute, CellAlignment, Color, ContentArrangement, Table, presets};
-use runlog_schemas::id::{
-    Epoch, Fingerprint, JournalSeq, Offset, OrEmpty, PartitionId, RecordId, RunId, WriterId, WriterSeq,
+use runlog_schemas::{
+    hidden::is_hidden,
+    id::{Epoch, Fingerprint, JournalSeq, Offset, OrEmpty, PartitionId, RecordId, RunId, WriterId, WriterSeq},
 };
 use std::{borrow::Cow, fmt::Write as _};
 
@@ -168,18 +169,6 @@ impl Cell {
     fn width(&self) -> usize {
         self.text.chars().count()
     }
-}
-
-/// Returns whether a character is invisible: control characters, changes of the text direction, blanks without ink, and the
-/// characters that Unicode lets programs ignore (`Default_Ignorable_Code_Point` of DerivedCoreProperties.txt). Two ids that differ
-/// in such a character look the same. The Python client has the same list, in `errors.py`.
-fn is_hidden(c: char) -> bool {
-    c.is_control()
-        || matches!(c,
-            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
-            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}'
-            | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
-            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// Escapes characters that a terminal acts on or that a person cannot see.

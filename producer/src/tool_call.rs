@@ -25,6 +25,7 @@ use call_spec::{CallSpec, invalid};
 use decision::{Step, ToIntend};
 use runlog_schemas::{
     canonical,
+    hidden::is_blank,
     id::{Fingerprint, OrEmpty},
     json::Json,
     payload::ToolCallRequested,
@@ -152,9 +153,9 @@ impl<'a> Tool<'a> {
     fn request(&self) -> Result<(ToolCallRequested, Fingerprint), Error> {
         let spec = &self.spec;
         let config = &spec.session.client.config;
-        if spec.key.as_deref() == Some("") {
+        if spec.key.as_deref().is_some_and(is_blank) {
             let message = format!(
-                "the idempotency key of {} is empty: pass a key that only this call has, or none for a call without one",
+                "the idempotency key of {} is empty or blank: pass a key that only this call has, or none for a call without one",
                 spec.name
             );
             return Err(invalid(&message));

@@ -14,6 +14,7 @@ pub mod depth;
 pub mod draft;
 pub mod evolution;
 pub mod headers;
+pub mod hidden;
 pub mod id;
 pub mod json;
 pub mod judge;

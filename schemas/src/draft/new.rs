@@ -3,6 +3,7 @@
 use super::Draft;
 use crate::{
     canonical,
+    hidden::is_blank,
     id::{Epoch, JournalSeq, WriterSeq},
     json::{Invalid, invalid},
     payload::{
@@ -20,8 +21,8 @@ impl Draft {
     /// Like [`Self::parse`], for a new record.
     ///
     /// Errors: also an object with two members of one name, because readers differ in which member they use; a number without a
-    /// successor; a tool name over 1024 bytes; a tool call with an empty idempotency key; a blank author or reason; a result on
-    /// a decision other than `done`. The same errors apply to the records of a batch.
+    /// successor; a tool name over 1024 bytes; an empty idempotency key of a tool call; a key, an author or a reason without a visible
+    /// character; a result on a decision other than `done`. The same errors apply to the records of a batch.
     pub fn parse_new(text: &str) -> Result<Self, Invalid> {
         if let Some(pointer) = canonical::repeated_member(text) {
             return Err(invalid("two members of one object have this name", &pointer));
@@ -49,8 +50,14 @@ fn check(record: &JournalRecord, at: &str) -> Result<(), Invalid> {
     if is_call && record.body.idempotency_key.as_deref() == Some("") {
         return refused("empty; pass a key that only this call has, or leave it out", "/idempotency_key");
     }
-    if let Some((name, _)) = attribution(&record.payload).into_iter().flatten().find(|(_, text)| text.trim().is_empty())
-    {
+    // Such a key is a mistake, and would make the effect safe to repeat. The contract's effects may have an empty key, which has no
+    // effect.
+    let keys = [("/idempotency_key", &record.body.idempotency_key), ("/dedupe_key", &record.body.dedupe_key)];
+    let is_unusable = |key: &str| !key.is_empty() && is_blank(key);
+    if let Some((member, _)) = keys.into_iter().find(|(_, key)| key.as_deref().is_some_and(is_unusable)) {
+        return refused("blank; pass a key that only this effect has, or leave it out", member);
+    }
+    if let Some((name, _)) = attribution(&record.payload).into_iter().flatten().find(|(_, text)| is_blank(text)) {
         return refused(&format!("{name} is blank; say who decided, and why"), &format!("/payload/{name}"));
     }
     match &record.payload {

@@ -127,6 +127,7 @@ macro_rules! says {
 const NONE: Value = Value::Null;
 
 mod evidence;
+mod blind_decisions;
 mod posted_facts;
 mod results_in_between;
 mod schema_versions;

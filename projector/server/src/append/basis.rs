@@ -7,7 +7,7 @@
 //! The check reads only facts: payloads can be encrypted or stored elsewhere.
 
 use super::{
-    decisions::{check_own_decision, is_own_decision},
+    decisions::{check_own_decision, is_own_decision, is_own_effect},
     origin::Origin,
 };
 use crate::auth::permissions::Scope;
@@ -178,8 +178,19 @@ impl Check<'_> {
         effect: RecordId<&str>,
         changes: &Changes<'_, R>,
     ) -> Result<(), Error> {
-        if is_own_decision(record) && !self.origin.caller.has(Scope::Resolve) {
-            check_own_decision(run_id, &record.body, changes)?;
+        if is_own_decision(record) {
+            let may_resolve = self.origin.caller.has(Scope::Resolve);
+            let facts = &record.body.facts;
+            // Such a decision names only the epoch of its writer, so the judge cannot tell whether the writer saw the effect's state.
+            // Before version 3 a writer cannot prove that it has the handle that started the effect.
+            // The judge refuses a decision of another epoch as fenced.
+            let is_current = facts.epoch == Some(self.run.head.epoch);
+            let is_blind = self.writes_basis && is_current && facts.basis.is_none() && facts.revision.is_none();
+            if !may_resolve {
+                check_own_decision(run_id, &record.body, changes)?;
+            } else if is_blind && !is_own_effect(run_id, &record.body, changes)? {
+                return Err(Error::new(ErrorKind::ReconcileRequired, blind(run_id, effect)).about_record(effect));
+            }
         }
         let row = store::effects::pending_one(run_id, effect, |key| changes.get(key))?;
         let (Some(row), facts) = (row, &mut record.body.facts) else { return Ok(()) };
@@ -272,6 +283,14 @@ impl Check<'_> {
             _ => Ok(()),
         }
     }
+}
+
+/// Returns the message for a decision that names only its writer's epoch, about an effect that the writer does not know.
+fn blind(run_id: RunId<&str>, effect: RecordId<&str>) -> String {
+    format!(
+        "the decision on effect {effect} of run {run_id} names only its writer's epoch, but another handle started the effect or a \
+         result has arrived: read the effect, and send the `basis` that it has there; nothing was appended"
+    )
 }
 
 fn check_revision(row: &EffectRow, run_id: RunId<&str>, effect: RecordId<&str>, facts: &Facts) -> Result<(), Error> {

@@ -41,20 +41,38 @@ pub(crate) async fn check_own_decisions(
 /// [`check_own_decisions`] for one decision, by the current index.
 pub(super) fn check_own_decision<R: Rows>(
     run_id: RunId<&str>,
-    Body { record_id, facts, .. }: &Body,
+    body: &Body,
     rows: &Changes<'_, R>,
 ) -> Result<(), Error> {
-    let (Some(effect), Some(epoch)) = (facts.answers.as_ref().map(RecordId::borrow), facts.epoch) else {
+    if is_own_effect(run_id, body, rows)? {
         return Ok(());
+    }
+    let effect = OrEmpty::from(body.facts.answers.as_ref().map(RecordId::borrow));
+    let message = format!(
+        "the decision on effect {effect} needs the scope {}: a writer may decide without it only if its handle made all starts of \
+         the effect and no result has arrived; nothing was appended",
+        Scope::Resolve.as_str()
+    );
+    Err(Error::new(ErrorKind::Forbidden, message))
+}
+
+/// Whether a writer's own decision is about an effect that the writer knows, or changes nothing.
+pub(super) fn is_own_effect<R: Rows>(
+    run_id: RunId<&str>,
+    Body { record_id, facts, .. }: &Body,
+    rows: &Changes<'_, R>,
+) -> Result<bool, Error> {
+    let (Some(effect), Some(epoch)) = (facts.answers.as_ref().map(RecordId::borrow), facts.epoch) else {
+        return Ok(true);
     };
     let first = store::seen(run_id, record_id.borrow(), |key| rows.get(key))?;
     if first.is_some_and(|first| !first.is_for_numbers()) {
         // A repeat or a conflict changes nothing.
-        return Ok(());
+        return Ok(true);
     }
     let RunRow { head: Head { epoch: current, handle_since, .. }, .. } =
         rows.get(&store::runs::key(run_id))?.unwrap_or_default();
-    let can = match epoch.cmp(&current) {
+    Ok(match epoch.cmp(&current) {
         // The judge refuses the decision as fenced.
         Ordering::Less => true,
         // An effect that is not pending yet can start only in this epoch, and a cleared effect stays cleared. The handle knows the
@@ -67,16 +85,7 @@ pub(super) fn check_own_decision<R: Rows>(
         }
         // The index does not have the claim yet, so another epoch can still start the effect.
         Ordering::Greater => false,
-    };
-    if can {
-        return Ok(());
-    }
-    let message = format!(
-        "the decision on effect {effect} needs the scope {}: a writer may decide without it only if its handle made all starts of \
-         the effect and no result has arrived; nothing was appended",
-        Scope::Resolve.as_str()
-    );
-    Err(Error::new(ErrorKind::Forbidden, message))
+    })
 }
 
 /// Whether a record is a writer's own `not_done`, valid only in its epoch.

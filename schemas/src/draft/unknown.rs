@@ -64,6 +64,34 @@ pub(super) fn members(
     Ok(left)
 }
 
+/// Returns pointers to the stated facts that the record does not have, of a record and of each record of a batch. `text` is the
+/// record's JSON.
+///
+/// Errors: as [`members`].
+pub(super) fn facts(text: &str, record: &JournalRecord) -> Result<Vec<String>, Invalid> {
+    let mut pointers = Vec::new();
+    facts_at("", text, record, &mut pointers)?;
+    Ok(pointers)
+}
+
+fn facts_at(at: &str, text: &str, record: &JournalRecord, pointers: &mut Vec<String>) -> Result<(), Invalid> {
+    let members = named(text, at)?;
+    if let Some(given) = members.get("facts") {
+        let given = Json::parse(given).map_err(|e| invalid(e, at))?;
+        let taken = serde_json::to_string(&record.body.facts).map_err(|e| invalid(e, at))?;
+        let mut ignored = Unknown::default();
+        ignored.compare(given.as_str(), Some(&taken), &mut format!("{at}/facts"))?;
+        pointers.extend(ignored.found.into_iter().map(|(pointer, _)| pointer));
+    }
+    let Payload::Batch(batch) = &record.payload else { return Ok(()) };
+    let payload = members.get("payload").map_or(Ok(BTreeMap::new()), |payload| named(payload, at))?;
+    let texts = payload.get("records").map_or(Ok(Vec::new()), |records| listed(records, at))?;
+    for (nth, (text, record)) in texts.iter().zip(&batch.records).enumerate() {
+        facts_at(&format!("{at}/payload/records/{nth}"), text.get(), record, pointers)?;
+    }
+    Ok(())
+}
+
 /// The unknown members that were found so far.
 #[derive(Default)]
 struct Unknown {

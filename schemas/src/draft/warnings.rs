@@ -1,7 +1,10 @@
-//! Warns of unknown members and values of a posted record, and of empty keys. They are kept and have no effect; most are
-//! mistakes.
+//! Warns of unknown members and values of a posted record, of stated facts that the record does not have, and of empty keys. They
+//! have no effect; most are mistakes.
 
-use super::{Draft, ENVELOPE_VALUES_MAX, unknown::UNRECOGNIZED};
+use super::{
+    Draft, ENVELOPE_VALUES_MAX,
+    unknown::{self, UNRECOGNIZED},
+};
 use crate::{
     answer::Warning,
     json::{self, bounded::Bounds},
@@ -20,10 +23,15 @@ const TERMINAL_STATUSES: [&str; 3] = ["run_completed", "run_failed", "run_cancel
 const TURN_KINDS: [&str; 5] = ["user", "assistant", "system", "sysinfo", "tool"];
 
 impl Draft {
-    /// Returns warnings of unknown members, statuses and kinds, and empty keys, in the order of their pointers, at most 64.
-    pub fn warnings(&self) -> Vec<Warning> {
+    /// Returns warnings of unknown members, statuses and kinds, facts without effect, and empty keys, in the order of their pointers,
+    /// at most 64. `text` is the JSON that the draft was parsed from.
+    pub fn warnings(&self, text: &str) -> Vec<Warning> {
         let mut warnings = Vec::new();
         collect(&self.record, "", &mut warnings);
+        let without_effect = "a fact that this record cannot have; it is not kept, and has no effect";
+        // The text was parsed before, so it has no error.
+        let facts = unknown::facts(text, &self.record).unwrap_or_default();
+        warnings.extend(facts.into_iter().map(|pointer| Warning { pointer, message: without_effect.to_owned() }));
         warnings.sort_by(|a, b| a.pointer.cmp(&b.pointer));
         warnings.truncate(WARNINGS_MAX);
         warnings
@@ -85,7 +93,7 @@ mod tests {
 
     fn pointers(payload: &str, more: &str) -> Vec<String> {
         let text = format!(r#"{{"run_id":"r","record_id":"i","payload":{payload}{more}}}"#);
-        Draft::parse(&text).unwrap().warnings().into_iter().map(|warning| warning.pointer).collect()
+        Draft::parse(&text).unwrap().warnings(&text).into_iter().map(|warning| warning.pointer).collect()
     }
 
     #[test]
@@ -118,6 +126,25 @@ mod tests {
     }
 
     #[test]
+    fn a_fact_that_the_record_cannot_have_is_warned_of() {
+        let call = r#"{"type":"tool_call_requested","request_id":"q","call_id":"c","tool_name":"t","arguments":{}}"#;
+        let of_facts = |facts: &str| pointers(call, &format!(r#","facts":{facts}"#));
+        assert!(of_facts(r#"{"unresolved":"refuse","repeatable":true,"observed":null}"#).is_empty());
+        assert_eq!(of_facts(r#"{"unresolve":"refuse"}"#), ["/facts/unresolve"]);
+        assert_eq!(of_facts(r#"{"Repeatable":true,"revision":1}"#), ["/facts/Repeatable", "/facts/revision"]);
+        let started = r#"{"type":"run_lifecycle","status":"started"}"#;
+        assert_eq!(pointers(started, r#","facts":{"unresolved":"refuse"}"#), ["/facts/unresolved"]);
+        let batch = format!(
+            r#"{{"type":"batch","records":[{{"run_id":"r","record_id":"a","payload":{call},"facts":{{"unresolve":"refuse"}}}}]}}"#
+        );
+        assert_eq!(pointers(&batch, ""), ["/payload/records/0/facts/unresolve"]);
+        // A record that the server printed has all its facts.
+        let text = format!(r#"{{"run_id":"r","record_id":"i","payload":{call}}}"#);
+        let facts = serde_json::to_string(&Draft::parse(&text).unwrap().record.body.facts).unwrap();
+        assert!(of_facts(&facts).is_empty(), "{facts}");
+    }
+
+    #[test]
     fn no_example_of_the_contract_is_warned_of() {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
         let mut count = 0;
@@ -126,8 +153,8 @@ mod tests {
             if path.extension().is_none_or(|extension| extension != "json") {
                 continue;
             }
-            let draft = Draft::parse(&std::fs::read_to_string(&path).unwrap()).unwrap();
-            assert_eq!(draft.warnings(), [], "{}", path.display());
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert_eq!(Draft::parse(&text).unwrap().warnings(&text), [], "{}", path.display());
             count += 1;
         }
         assert!(count > 10);

@@ -12,7 +12,7 @@ const LENGTH: usize = 12 << 20;
 
 /// Parses a new record, within bounds.
 fn parse(text: &str) -> Result<Draft, String> {
-    let (draft, allocated) = counting::during(|| Draft::parse_new(text).inspect(|draft| drop(draft.warnings())));
+    let (draft, allocated) = counting::during(|| Draft::parse_new(text).inspect(|draft| drop(draft.warnings(text))));
     let peak = allocated.peak;
     assert!(peak <= FACTOR * text.len() + FIXED, "{} MiB for {}…", peak >> 20, &text[..80]);
     draft.map_err(|error| error.to_string())

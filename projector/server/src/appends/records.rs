@@ -58,7 +58,7 @@ pub(super) fn read(caller: &Caller, body: &str, strict: bool, also: bool) -> Res
         if let Some(why) = refusal(&draft) {
             return Err(invalid(why));
         }
-        let record_warnings = draft.warnings();
+        let record_warnings = draft.warnings(text.get());
         if let Some(first) = record_warnings.first().filter(|_| strict) {
             return Err(invalid(format!(": {}, at {:?}", first.message, first.pointer)));
         }

@@ -233,7 +233,7 @@ impl RunAppender {
         let Appended { position, outcome, writer, .. } = appended;
         let read_back = writer.zip(outcome.clone()).map(|(writer, outcome)| {
             let Writer { writer_id, epoch } = writer;
-            ReadBack { outcome, epoch, writer_id, also: Vec::new() }
+            ReadBack { outcome, epoch, writer_id, changed: false, also: Vec::new() }
         });
         // A repeat of an earlier record takes no number of the run. A second delivery of this record does not matter:
         // the first took the number.

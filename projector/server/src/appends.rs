@@ -158,10 +158,10 @@ async fn answer_outcomes(
 ) -> Result<Vec<Appended>, Error> {
     match at {
         AnswerAt::Acknowledged => Ok(landed.into_iter().map(|outcome| Appended::new(outcome, None)).collect()),
-        AnswerAt::Judged(_) if landed.len() <= READ_HERE_MAX => {
-            answers(&app.projector, run_id.borrow(), landed, planned)
+        AnswerAt::Judged(consistency) if landed.len() <= READ_HERE_MAX => {
+            answers(&app.projector, run_id.borrow(), landed, planned, consistency == Consistency::Latest)
         }
-        AnswerAt::Judged(_) => {
+        AnswerAt::Judged(consistency) => {
             let run_id = run_id.clone();
             let is_read_back = consistency == Consistency::Latest;
             app.read(move |app| answers(&app.projector, run_id.borrow(), landed, planned, is_read_back)).await

@@ -52,6 +52,10 @@ pub struct ReadBack {
     pub epoch: Epoch,
     /// The epoch's writer; empty if never claimed.
     pub writer_id: OrEmpty<WriterId>,
+    /// Whether the call that this record requested or attempted has changed since: evidence has arrived, somebody decided about it, or
+    /// it was started again or has ended. The record then permits no effect. Left out if the call is unchanged.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub changed: bool,
     /// The outcomes of the run's records at the positions `also`, in that order. Null for a position without an outcome: its
     /// record repeats an applied record, or was skipped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -78,7 +82,10 @@ pub struct Appended {
     #[cfg_attr(feature = "openapi", schemars(with = "Writer"))]
     #[serde(default)]
     pub writer: Option<Writer>,
-    /// Unknown members, statuses and kinds of the record, which have no effect.
+    /// As in a read-back, for an append at `latest`.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub changed: bool,
+    /// Unknown members, statuses and kinds of the record, facts that it cannot have, and empty keys. None has an effect.
     #[serde(default)]
     pub warnings: Vec<Warning>,
     /// The outcomes of the run's records at the positions `also`, in that order. Null for a position without an outcome: its
@@ -122,8 +129,13 @@ impl Appended {
             }
             Some(reason) => Some(why(reason).to_owned()),
         };
-        Self { outcome, applied, detail, writer, warnings: Vec::new(), also: Vec::new() }
+        Self { outcome, applied, detail, writer, changed: false, warnings: Vec::new(), also: Vec::new() }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// Returns the reason of a refusal and the remedy.

@@ -129,6 +129,7 @@ const NONE: Value = Value::Null;
 mod evidence;
 mod blind_decisions;
 mod posted_facts;
+mod read_backs;
 mod results_in_between;
 mod schema_versions;
 

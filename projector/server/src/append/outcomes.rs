@@ -80,12 +80,14 @@ pub(crate) async fn outcomes(
     query::outcome::each(&store.view(), at, run_id, &places)
 }
 
-/// Adds to each outcome the number of its applied record and the run's current writer.
+/// Adds to each outcome the number of its applied record and the run's current writer, and for a read-back whether the record's call
+/// has changed.
 pub(crate) fn answers(
     projector: &Projector,
     run_id: RunId<&str>,
     outcomes: Vec<Outcome>,
     planned: bool,
+    is_read_back: bool,
 ) -> Result<Vec<Appended>, Error> {
     // The records may be in the log already.
     let store = projector.store(projector.partition_of(run_id)).map_err(Error::from).map_err(Error::after_a_part)?;
@@ -98,7 +100,10 @@ pub(crate) fn answers(
             let at = (outcome.position.offset, outcome.position.index);
             outcome.journal_seq = query::outcome::number(&view, run_id, at)?;
         }
-        Ok(Appended::new(outcome, Some(writer.clone())))
+        let at = (outcome.position.offset, outcome.position.index);
+        let is_applied = outcome.reason.is_none() && !planned;
+        let changed = is_read_back && is_applied && query::outcome::has_changed(&view, run_id, at)?;
+        Ok(Appended { changed, ..Appended::new(outcome, Some(writer.clone())) })
     };
     outcomes.into_iter().map(answer).collect()
 }

@@ -3,13 +3,14 @@
 use super::TopicPartition;
 use crate::index::{
     error::Error,
-    store::{self, Rows, anomalies::AnomalyRow, records::RecordRow, runs::RunRow},
+    store::{self, Rows, anomalies::AnomalyRow, effects::EffectRow, records::RecordRow, runs::RunRow},
 };
 use runlog_schemas::{
     answer::{Disposition, Outcome, ReadBack, Writer},
     codec::Envelope,
     id::{JournalSeq, Offset, RecordId, RunId},
-    judge::{FirstJudgement, Reason},
+    judge::{FirstJudgement, Reason, lifecycle::EffectKind},
+    payload::PayloadType,
     record::RecordKind,
 };
 
@@ -110,7 +111,7 @@ pub fn number<R: Rows>(
 }
 
 /// The outcome of the first record with this id, and the run's writer in the same view. None if no record with the id was
-/// applied or refused for its content. At most five gets.
+/// applied or refused for its content. At most seven gets.
 pub fn by_id<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,
@@ -128,7 +129,8 @@ pub fn by_id<R: Rows>(
         journal_seq: None,
         record_writer,
     };
-    Ok(Some(ReadBack { outcome, epoch: run.head.epoch, writer_id: run.head.writer_id, also: Vec::new() }))
+    let changed = seen.refused.is_none() && has_changed(rows, run_id, (seen.offset, seen.index))?;
+    Ok(Some(ReadBack { outcome, epoch: run.head.epoch, writer_id: run.head.writer_id, changed, also: Vec::new() }))
 }
 
 /// Whether the refusal `found` at an offset, with its index, is of the record at this index that has this id. A batch has one
@@ -167,7 +169,7 @@ fn refused_at<R: Rows>(rows: &R, offset: Offset) -> Result<Option<(u32, AnomalyR
 }
 
 /// Like [`get`], with the run's writer and the outcomes of the run's records at the positions `also`, all from one view.
-/// Cost: one more get, and the cost of [`get`] for each position.
+/// Cost: three more gets, and the cost of [`get`] for each position.
 pub fn read_back<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,
@@ -179,7 +181,24 @@ pub fn read_back<R: Rows>(
     let Some(outcome) = get(rows, place, run_id, at, record_id)? else { return Ok(None) };
     let also = each(rows, place, run_id, also)?;
     let run: RunRow = rows.get(&store::runs::key(run_id))?.unwrap_or_default();
-    Ok(Some(ReadBack { outcome, epoch: run.head.epoch, writer_id: run.head.writer_id, also }))
+    let (position, is_applied) = (&outcome.position, outcome.reason.is_none());
+    let changed = is_applied && has_changed(rows, run_id, (position.offset, position.index))?;
+    Ok(Some(ReadBack { outcome, epoch: run.head.epoch, writer_id: run.head.writer_id, changed, also }))
+}
+
+/// Whether the call that the applied record at an offset and index requested or attempted has changed since: its newest record is
+/// another one, or it has ended. False for other records. At most two gets.
+pub fn has_changed<R: Rows>(rows: &R, run_id: RunId<&str>, (offset, index): (Offset, u32)) -> Result<bool, Error> {
+    let Some(row) = rows.get::<RecordRow>(&store::records::key(run_id, offset, index))? else { return Ok(false) };
+    let stored = super::envelope(&row.framed.0)?;
+    let call = match stored.facts.payload_type.known() {
+        Some(PayloadType::ToolCallRequested) => Some(stored.record_id),
+        Some(PayloadType::ToolCallAttempt) => stored.facts.answers.as_ref().map(RecordId::borrow),
+        _ => None,
+    };
+    let Some(call) = call else { return Ok(false) };
+    let row: Option<EffectRow> = rows.get(&store::effects::pending(run_id, EffectKind::ToolCall, call))?;
+    Ok(row.is_none_or(|row| row.is_newest_void || row.newest != stored.content_hash()))
 }
 
 /// The outcomes of a run's records at positions that the index has reached, in the given order. None for a position without

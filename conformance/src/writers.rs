@@ -78,6 +78,7 @@ pub(crate) const RULES: &[Rule] = &[
             let body = json!({"record_id": "named", "writer_id": "one"}).to_string();
             let claim = scenario.post(target.clone(), body.clone())?.ok().needs("claim_applied")?;
             run.note_position(&claim);
+            scenario.post(target.clone(), body.clone())?.ok()?.has("/epoch", 1).needs("claim_resent")?;
             (run.writer, run.epoch) = ("one".to_owned(), 1);
             scenario.append(&mut run, turn("a"))?;
             let late = scenario.post(target, body)?;

@@ -121,7 +121,7 @@ pub fn rows<R: store::Rows>(store: &R) -> anyhow::Result<Rows> {
         rows.insert(key.to_vec(), row.to_vec());
         Ok(ControlFlow::Continue(()))
     })?;
-    for key in [meta::layout(), meta::live(), meta::older()] {
+    for key in [meta::layout(), meta::live(), meta::older(), meta::bodies()] {
         rows.remove(key.bytes());
     }
     rows.retain(|key, _| !key.starts_with(meta::run_numbers().bytes()));

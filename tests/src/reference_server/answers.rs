@@ -315,7 +315,10 @@ impl State {
         let refused = self.model.anomalies(found["run_id"].as_str());
         let refused = refused["anomalies"].as_array().cloned().unwrap_or_default();
         for effect in found["pending"].as_array_mut().into_iter().flatten() {
-            let again = |one: &Value| refused.iter().filter(|row| row["record_id"] == one["record_id"]).count();
+            let is_of = |row: &Value, one: &Value| {
+                row["record_id"] == one["record_id"] || (one["reason"] == "batch" && row["reason"] == "batch")
+            };
+            let again = |one: &Value| refused.iter().filter(|row| is_of(row, one)).count();
             let all = effect["evidence"].as_array().cloned().unwrap_or_default();
             effect["evidence"] = all.iter().flat_map(|one| std::iter::repeat_n(one.clone(), again(one))).collect();
         }

@@ -27,8 +27,7 @@ const WAIT: Duration = Duration::from_secs(600);
 /// Folds the records one by one into an index in this folder.
 async fn fold(dir: &Path) -> anyhow::Result<()> {
     let limits = bulk::Limits { offsets_min: u64::MAX, ..bulk::Limits::default() };
-    let config =
-        || Config { partitions: Some(1), bulk: limits, ..Config::new(dir, || 0, || "index-bytes".to_owned()) };
+    let config = || Config { partitions: Some(1), bulk: limits, ..Config::new(dir, || 0, || "index-bytes".to_owned()) };
     // The first start writes the genesis.
     drop(open::local(config()).await?);
     let log = LocalLog::open(LocalConfig::new(dir.join("log")))?;

@@ -126,8 +126,8 @@ macro_rules! says {
 
 const NONE: Value = Value::Null;
 
-mod evidence;
 mod blind_decisions;
+mod evidence;
 mod posted_facts;
 mod read_backs;
 mod results_in_between;

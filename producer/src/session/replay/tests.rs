@@ -325,7 +325,7 @@ fn with_receipts_an_answered_request_counts_as_unanswered_until_the_agent_confir
     let mut replay = Replay::default().with_receipts(true);
     for (seq, request) in [(1, "first"), (2, "second")] {
         replay.add(JournalSeq::from(seq), "pay", None, call(request));
-        replay.mark_answered(id(request).borrow(), seq);
+        replay.mark_answered(id(request).borrow(), seq.into());
     }
     replay.mark_received(id("first").borrow());
     assert_eq!(replay.unanswered(7), [id("second")], "no call is in flight any more");

@@ -383,7 +383,7 @@ mod tests {
         let envelope = codec::read(&framed).expect("its bytes");
         let record = RunRecord::new(&envelope).expect("a run's record");
         let (partition, offset) = (0.into(), Offset::from(offset));
-        let at = RecordContext { partition, offset, index: 0, logged_at_millis: 0, framed: &framed };
+        let at = RecordContext { partition, offset, index: 0, logged_at_millis: 0, framed: &framed, claimant: None };
         leave_trace(record, at, changes).expect("rows in memory");
         let key = pending(run, EffectKind::Delivery, RecordId::new("d").expect("an id"));
         changes.get::<EffectRow>(&key).expect("it decodes").map(|row| row.revision)

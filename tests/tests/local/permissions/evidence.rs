@@ -1,7 +1,7 @@
 //! Results that are refused with their batch, or among many others, are evidence too.
 
-use super::{NONE, Writer, both, decide, not_done, outcome_text, pending};
-use anyhow::{Context, ensure};
+use super::{NONE, Writer, both, decide, not_done, pending};
+use anyhow::ensure;
 use serde_json::{Value, json};
 
 fn result_of(call: &str, booking: &str) -> Value {

@@ -357,7 +357,8 @@ impl Rows for Database {
 
     fn scan(&self, prefix: &[u8], start: &[u8], direction: Direction, visit: &mut Visit<'_>) -> Result<(), Error> {
         let iterate = |cf| self.db.raw_iterator_cf(self.cf_handle(cf));
-        let mut bodies = BodyScan::new(&self.bodies, false, prefix.len() < 2);
+        // In key order within a run, also without a prefix: a bulk build adds the rows of a run to tables in this order.
+        let mut bodies = BodyScan::new(&self.bodies, false, false);
         let mut with_bodies = |key: &[u8], row: &[u8]| bodies.visit(key, row, visit);
         self.scan_by((&iterate, ReadTier::All), prefix, start, direction, &mut with_bodies)?;
         bodies.finish(visit)

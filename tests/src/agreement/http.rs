@@ -294,20 +294,21 @@ impl Answers for Http<'_> {
         let place = format!("position={partition}:{offset}:{index}&record_id={}", percent_encode(record_id.as_str()));
         let answer =
             self.get_if_exists(&run_path(run_id, &format!("outcome?{place}&{}", self.consistency_of(run_id))))?;
-        Ok(answer.map(without_writer).unwrap_or_default())
+        Ok(answer.map(without_run_state).unwrap_or_default())
     }
 
     fn by_id(&self, run_id: RunId<&str>, record_id: RecordId<&str>) -> anyhow::Result<Value> {
         let path = format!("outcome?record_id={}&{}", percent_encode(record_id.as_str()), self.consistency_of(run_id));
-        Ok(self.get_if_exists(&run_path(run_id, &path))?.map(without_writer).unwrap_or_default())
+        Ok(self.get_if_exists(&run_path(run_id, &path))?.map(without_run_state).unwrap_or_default())
     }
 }
 
-/// The outcome of a record, without the writer of the run.
-fn without_writer(mut read_back: Value) -> Value {
+/// The outcome of a record, without the state of the run: its writer, and whether the record's call has changed.
+fn without_run_state(mut read_back: Value) -> Value {
     if let Some(members) = read_back.as_object_mut() {
-        members.remove("epoch");
-        members.remove("writer_id");
+        for member in ["epoch", "writer_id", "changed"] {
+            members.remove(member);
+        }
     }
     read_back
 }

@@ -274,7 +274,12 @@ impl Trial {
             delivery.what = What::Record { record: record.into(), version: *version, datums, contents };
         }
         let written = encoding::encode(&delivery)?;
-        self.known.insert(written.log.value.clone(), written.model.what);
+        let what = match written.model.what {
+            // The process appends no message keys, so neither the server nor the model can know the run.
+            What::UnknownOfRun { what, .. } => What::UnknownSchema { what },
+            what => what,
+        };
+        self.known.insert(written.log.value.clone(), what);
         let send = &mut self.sends[index];
         if written.log.value.len() > RECORD_BYTES_MAX && send.how == How::Log {
             send.how = How::Foreign;

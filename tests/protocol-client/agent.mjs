@@ -1,8 +1,9 @@
 // agent.mjs RUN_ID: an agent with 12 steps, each with one effect. Environment: SERVER, DIR, GATE, SEED,
 // CHAOS (0..1), CLIENT (another client to test, such as a mutant).
-import { appendFileSync, readFileSync } from "node:fs";
+import { appendFileSync } from "node:fs";
 import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
+import { append, effects } from "./ledger.mjs";
 import { random } from "./random.mjs";
 
 const run = process.argv[2];
@@ -42,14 +43,11 @@ function effect(step) {
     const unsure = chance(0.06);
     if (unsure && roll() < 0.5) throw new Unsure("timeout, and it did not happen");
     const line = { run, step, key, attempt, pid: process.pid, receipt: randomUUID() };
-    appendFileSync(`${dir}/effects.log`, JSON.stringify(line) + "\n", { flag: "a" });
+    append(dir, line);
     die("after the effect", 0.04);
     if (unsure) throw new Unsure("timeout, but it happened");
     let { receipt } = line;
-    if (key) {
-      const lines = readFileSync(`${dir}/effects.log`, "utf8").trimEnd().split("\n").map((text) => JSON.parse(text));
-      receipt = lines.find((other) => other.key === key).receipt;
-    }
+    if (key) receipt = effects(dir).find((other) => other.key === key).receipt;
     await slow("between the effect and its result");
     return { step, receipt };
   };

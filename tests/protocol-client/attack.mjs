@@ -5,6 +5,7 @@ import { appendFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSyn
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { effects } from "./ledger.mjs";
 import { random } from "./random.mjs";
 import { startProxy } from "./proxy.mjs";
 
@@ -20,10 +21,7 @@ mkdirSync(dir, { recursive: true });
 const begin = Date.now();
 const log = (text) => appendFileSync(`${dir}/story.log`, `${new Date().toISOString().slice(11)} ${text}\n`);
 const story = () => (existsSync(`${dir}/story.log`) ? readFileSync(`${dir}/story.log`, "utf8") : "");
-const lines = () => {
-  const text = existsSync(`${dir}/effects.log`) ? readFileSync(`${dir}/effects.log`, "utf8") : "";
-  return text.split("\n").filter(Boolean).map((line) => JSON.parse(line));
-};
+const lines = () => effects(dir);
 const violations = [];
 const violation = (text) => { violations.push(text); log(`VIOLATION ${text}`); };
 const stepOf = (id) => Number(/^step-(\d+)/.exec(id)[1]);

@@ -18,9 +18,10 @@ pub struct EffectDesk {
     ledger: PathBuf,
 }
 
-/// Appends a line in one write, so that a killed process leaves the whole line or no part of it.
+/// Appends a document on a line of its own. Linux ends the write of a killed process at a page boundary, so the start of a
+/// line may be left: the next document begins with a line break, and [`lines`] ignores the rest.
 pub fn append_line(mut file: &File, line: &Value) -> io::Result<()> {
-    file.write_all(format!("{line}\n").as_bytes())
+    file.write_all(format!("\n{line}\n").as_bytes())
 }
 
 impl EffectDesk {
@@ -49,15 +50,8 @@ impl EffectDesk {
 
     /// The booking of a call.
     pub fn booked(&self, call: &str) -> anyhow::Result<Option<Value>> {
-        if !self.ledger.exists() {
-            return Ok(None);
-        }
         // Parses few lines: the ledger is long.
-        let named: Vec<Value> = fs::read_to_string(&self.ledger)?
-            .split_inclusive('\n')
-            .filter(|line| line.contains(call) && line.ends_with('\n'))
-            .map(serde_json::from_str)
-            .collect::<Result<_, _>>()?;
+        let named = lines_with(&self.ledger, call)?;
         Ok(named.into_iter().find(|line| line["call"] == call).map(|line| line["result"].clone()))
     }
 
@@ -67,13 +61,24 @@ impl EffectDesk {
     }
 }
 
-/// The JSON documents of a file, one per line. A missing file has none. Other processes may be writing: an unfinished last
-/// line is ignored.
+/// The documents that [`append_line`] wrote to a file, in order. A missing file has none. Ignores lines that their writers
+/// did not finish.
 pub fn lines(path: &Path) -> anyhow::Result<Vec<Value>> {
+    lines_with(path, "")
+}
+
+/// The documents of [`lines`] whose line contains `text`.
+fn lines_with(path: &Path, text: &str) -> anyhow::Result<Vec<Value>> {
     if !path.exists() {
         return Ok(Vec::new());
     }
-    let text = std::fs::read_to_string(path)?;
-    let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-    whole.map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
+    let mut documents = Vec::new();
+    for line in fs::read_to_string(path)?.lines().filter(|line| !line.is_empty() && line.contains(text)) {
+        match serde_json::from_str(line) {
+            Ok(document) => documents.push(document),
+            Err(unfinished) if unfinished.is_eof() => {}
+            Err(error) => return Err(error).with_context(|| line.to_owned()),
+        }
+    }
+    Ok(documents)
 }

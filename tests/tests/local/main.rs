@@ -77,6 +77,7 @@ mod takeover;
 mod tls;
 mod torn_writes;
 mod two_servers;
+mod unfinished_lines;
 mod unreadable_records;
 mod unresolved_schemas;
 mod upgrade;

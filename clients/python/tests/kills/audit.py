@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import Any
 
 from conftest import command
 
 from .fleet import Fleet
+from .processes import read_lines
 
 _BOOKING = ("confirmation", "item", "date", "customer")
 
@@ -25,7 +25,7 @@ def audit(fleet: Fleet) -> list[str]:
         if by_confirmation.pop(booking["confirmation"], None) != booking:
             differences.append(f"{run_id} has a booking that the ledger has not, or has twice: {booking}")
     differences += [f"no run has this booking of the ledger: {booking}" for booking in by_confirmation.values()]
-    answers = [json.loads(line) for line in fleet.answers.read_text().splitlines()]
+    answers = read_lines(fleet.answers)
     for answer in answers:
         call = calls.get((answer["run"], answer["call"]))
         if call is None or call["status"] != "completed" or call["result"] != answer["result"]:

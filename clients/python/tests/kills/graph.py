@@ -9,7 +9,6 @@ with the approval, or with nothing, as the thread's state requires. It is forked
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
 import time
@@ -26,7 +25,7 @@ import runlog
 from runlog import Fenced
 from runlog.langgraph import RunlogSaver
 
-from .processes import DONE, FENCED, STEP, STUCK_AFTER, Forked, Server, append_line
+from .processes import DONE, FENCED, STEP, STUCK_AFTER, Forked, Server, append_line, read_lines
 
 LEGS = ("LHR", "OSL", "LIS")
 LIFE_MAX = 0.35
@@ -162,7 +161,7 @@ class Kills:
         self.server.stop()
 
     def _lines(self, thread: str) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (self._folder / thread).read_text().splitlines()]
+        return read_lines(self._folder / thread)
 
     def _thread(self, thread: str, killing: bool) -> list[Any]:
         ledger, complaints = self._folder / thread, self._folder / "complaints"

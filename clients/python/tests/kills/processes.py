@@ -11,6 +11,7 @@ import subprocess
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,21 @@ _PR_SET_PDEATHSIG = 1
 
 
 def append_line(path: Path, line: dict[str, Any]) -> None:
-    """Adds a line to a file in one write: its writer may be killed."""
+    """Adds a line to a file. Linux ends the write of a killed process at a page boundary: `read_lines` ignores the rest."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
-        os.write(file, json.dumps(line).encode() + b"\n")
+        os.write(file, b"\n" + json.dumps(line).encode() + b"\n")
     finally:
         os.close(file)
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The lines of `append_line`, without those whose writer was killed before the end."""
+    lines = []
+    for line in path.read_text().splitlines():
+        with suppress(json.JSONDecodeError):
+            lines.append(json.loads(line))
+    return lines
 
 
 class Forked:

@@ -42,12 +42,14 @@ pub use health::{
 pub use horizons::{Dropped, Horizon, Horizons, Outcomes};
 pub use journal::{Feature, HomeSet, Journal, JournalHome, LogRole};
 pub use lines::{ContentLoss, Line, Lines, MissingContent};
-pub use overview::{Overview, PartitionProgress, PendingByClass, PendingByState};
+pub use overview::{Overview, PartitionProgress, PendingByClass, PendingByState, RunsByStatus};
 pub use plans::{RetentionOfPartition, RetentionPlan, SkipPlan, SkipTarget};
 pub use position::Position;
 pub use problem::{Elsewhere, ErrorKind, Problem, ProblemReason, with_causes};
 pub use refused::{Anomalies, Anomaly, DeadLetter, DeadLetterReason, DeadLetters};
-pub use runs::{Checkpoint, CheckpointSummary, Checkpoints, Claim, Copied, Recovery, Run, Runs};
+pub use runs::{
+    Checkpoint, CheckpointSummary, Checkpoints, Claim, Copied, EffectCounts, Recovery, Run, RunSummary, Runs,
+};
 pub use standing::{Standing, Standings};
 pub use uploaded::Uploaded;
 pub use whoami::{CredentialKind, WhoAmI};

@@ -68,6 +68,7 @@ pub(super) struct Metrics {
     pub(super) ends: Gauges<1>,
     pub(super) lags: Gauges<1>,
     pub(super) stopped: Gauges<1>,
+    pub(super) runs: Gauges<1>,
     pub(super) pending: Gauges<2>,
     pub(super) contradicted: Gauge,
     pub(super) anomalies: Gauge,
@@ -135,6 +136,7 @@ impl Metrics {
             ends: add(all, "runlog_end_offset", "End offset of the log, by partition; absent if it does not answer"),
             lags: add(all, "runlog_lag_records", "Records of the log that are not applied yet, by partition"),
             stopped: add(all, "runlog_partition_stopped", "1 if a partition is stopped, by partition"),
+            runs: add(all, "runlog_runs", "Runs with an applied record, by status"),
             pending: add(all, "runlog_pending_effects", PENDING_HELP),
             contradicted: add(
                 all,

@@ -1,14 +1,14 @@
 //! `GET /v1/overview`: the figures of a dashboard. The time grows with the partitions, not with the runs.
 //!
 //! Offsets and states come from the health of the partitions, counts from the counters of `/metrics`. A caller that
-//! does not see all runs gets counts of its own runs. Refused and unreadable records are not counted per run, so such a
-//! caller gets no counts of these.
+//! does not see all runs gets counts of its own runs. Runs, refused and unreadable records are not counted per run, so such
+//! a caller gets no counts of these.
 
 use super::{app::App, health::health, metrics::Counted, parameters::Nothing, problem::Refusal, scrape};
 use axum::{Json, extract::Query};
-use runlog_projector::index::{error::Error, query::counts::PendingCounts};
+use runlog_projector::index::{error::Error, query::counts::PendingCounts, store::meta::RunCounts};
 use runlog_schemas::answer::{
-    Overview, PartitionHealth, PartitionProgress, PartitionState, PendingByClass, PendingByState,
+    Overview, PartitionHealth, PartitionProgress, PartitionState, PendingByClass, PendingByState, RunsByStatus,
 };
 use std::collections::BTreeSet;
 
@@ -48,6 +48,7 @@ pub(super) async fn overview(app: App, _: Query<Nothing>) -> Result<Json<Overvie
     let unavailable: BTreeSet<_> = unavailable.chain(app.projector.absent()).collect();
     let sees_all = app.caller.visible().is_all();
     let partitions: Vec<_> = health.iter().map(progress).collect();
+    let RunCounts { open, completed, failed, cancelled } = counts.runs;
     Ok(Json(Overview {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         topic: app.projector.log().topic().to_owned(),
@@ -60,6 +61,7 @@ pub(super) async fn overview(app: App, _: Query<Nothing>) -> Result<Json<Overvie
         partitions,
         stopped: health.iter().filter(|health| is_stopped(health)).map(|health| health.partition).collect(),
         unavailable_partitions: unavailable.into_iter().collect(),
+        runs: sees_all.then_some(RunsByStatus { open, completed, failed, cancelled }),
         pending: PendingByClass {
             retry_safe: pending(counts.retry_safe),
             reconcile_required: pending(counts.reconcile_required),

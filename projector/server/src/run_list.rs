@@ -41,13 +41,17 @@ pub(super) struct ListQuery {
     /// Only open runs whose home was lost and that no operator has accepted.
     #[serde(default)]
     in_doubt: bool,
+    /// Adds a summary to each run.
+    #[serde(default)]
+    summary: bool,
     /// A duration such as `30s`.
     idle: Option<String>,
     consistency: Option<String>,
     deadline_ms: Option<u64>,
 }
 
-/// Runs that a newest-first page scans, in all partitions together, since no index orders runs by time.
+/// Runs that a newest-first page reads, in all partitions together: all runs of the times that it spans, also runs that the filter
+/// leaves out.
 const NEWEST_AMONG_MAX: usize = 1_000_000;
 
 /// The start of a page.
@@ -106,6 +110,7 @@ pub(super) async fn list(app: App, Query(query): Query<ListQuery>) -> Result<Jso
         in_doubt_since: None,
         visible: app.caller.visible(),
     };
+    let has_summary = query.summary;
     let after = After::parse(query.newest, query.cursor.as_deref())?;
     let mut unavailable_partitions = app.wait_for_partitions(consistency, ask.deadline()).await?;
     if query.in_doubt {
@@ -117,10 +122,16 @@ pub(super) async fn list(app: App, Query(query): Query<ListQuery>) -> Result<Jso
         }
     }
     app.read(move |app| {
-        let (runs, next_cursor) = match after {
+        let (mut runs, next_cursor) = match after {
             After::Id(after) => by_id(app, &filter, after.as_ref(), limit),
             After::Newest(after) => newest(app, &filter, after.as_ref(), limit),
         }?;
+        if has_summary {
+            for run in &mut runs {
+                let store = app.projector.store(run.position.partition)?;
+                run.summary = Some(query::runs::summary(&store.view(), run)?);
+            }
+        }
         Ok(Json(Runs { runs, unavailable_partitions, next_cursor }))
     })
     .await

@@ -21,7 +21,7 @@ use runlog_projector::index::{
 use runlog_schemas::{
     answer::{ErrorKind, PartitionState},
     id::PartitionId,
-    judge::Class,
+    judge::{Class, RunStatus},
 };
 use std::{sync::PoisonError, time::Duration};
 use tokio::time::Instant;
@@ -86,6 +86,9 @@ pub(super) async fn scrape(app: App) -> Result<Response, Refusal> {
                 let labels = |state: &str| [("class", class.as_str().to_owned()), ("state", state.to_owned())];
                 set(&metrics.pending, labels("running"), of_class.running);
                 set(&metrics.pending, labels("waiting"), of_class.waiting);
+            }
+            for status in RunStatus::ALL {
+                set(&metrics.runs, [("status", status.as_str().to_owned())], counts.runs.number(*status));
             }
             metrics.contradicted.set(counts.contradicted.cast_signed());
             metrics.anomalies.set(counts.anomalies.cast_signed());

@@ -7,7 +7,7 @@ import { change, go, route } from './route.js';
 import { overview, refresh } from './session.js';
 import * as words from './words.js';
 
-const PAGE = 200;
+const PAGE = 100;
 const PAGES_MAX = 50;
 
 const STATUS = [['', 'All'], ['open', 'Open'], ['completed', 'Completed'], ['failed', 'Failed'], ['cancelled', 'Cancelled']];

@@ -162,6 +162,7 @@ struct Bulk<'a> {
     changes_bytes_max: usize,
     /// The rows whose families are not keyed by run.
     unordered: Sorter,
+    counts: meta::RunCounts,
     watch: Watch<'a>,
 }
 
@@ -186,7 +187,8 @@ impl<'a> Bulk<'a> {
         let unordered = Sorter::new(folder.path().join("rows"), memory_bytes / 4);
         let (run_bytes_max, changes_bytes_max) = (memory_bytes / 4, CHANGES_BYTES.min(memory_bytes / 16));
         let (order, watch) = (RowOrder::new(), Watch { shared, steps: 0 });
-        Self { partition, order, folder, run_bytes_max, changes_bytes_max, unordered, watch, journal: &shared.journal }
+        let (counts, journal) = (meta::RunCounts::default(), &shared.journal);
+        Self { partition, order, folder, run_bytes_max, changes_bytes_max, unordered, counts, watch, journal }
     }
 
     fn fold<S: Sink>(mut self, scanned: Scanned, mut sink: S) -> Result<S, Error> {
@@ -196,7 +198,10 @@ impl<'a> Bulk<'a> {
             let run = RunRows::new(&order, key[..key.len() - NUMBER].to_vec());
             self.fold_run(run, &mut records, (end, &voided), &mut sink)?;
         }
-        let Self { unordered, mut watch, .. } = self;
+        let Self { unordered, mut watch, counts, .. } = self;
+        if counts != meta::RunCounts::default() {
+            sink.put(meta::run_counts().bytes(), &counts.to_bytes())?;
+        }
         let mut rows = unordered.finish()?;
         while let Some((key, row)) = rows.entry() {
             sink.put(sorted_key(key), row)?;
@@ -293,6 +298,9 @@ impl<'a> Bulk<'a> {
     }
 
     fn emit<S: Sink>(&mut self, run: &[u8], key: &[u8], row: &[u8], sink: &mut S) -> Result<(), store::Error> {
+        if let Some(by_time) = project::runs_by_time::of_folded(key, row, &mut self.counts)? {
+            self.emit(run, by_time.bytes(), &[], sink)?;
+        }
         match self.order.family_order(key) {
             FamilyOrder::ByRun => {
                 assert!(key[2..].starts_with(run), "the fold of a run writes the row {key:?}, which is not the run's");

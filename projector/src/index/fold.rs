@@ -213,6 +213,7 @@ impl<S: Commit> Fold<S> {
         }
         if !changes.is_empty() {
             let has_genesis = self.has_genesis || changes.has(&meta::journal())?;
+            project::runs_by_time::project(&mut changes)?;
             self.failpoints.reach(failpoint::BATCH_FOLDED);
             store.commit(changes.unordered_rows())?;
             // Moves the position right after the commit: after a later panic these records must not be folded again.

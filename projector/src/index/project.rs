@@ -37,6 +37,7 @@ pub mod pools;
 pub mod records;
 mod run_view;
 pub mod runs;
+pub(crate) mod runs_by_time;
 mod single;
 mod skips;
 pub mod tool_calls;

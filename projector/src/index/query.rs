@@ -315,6 +315,22 @@ impl Span<'_> {
     }
 }
 
+/// Visits the rows of a span until one breaks. An error of `visit` ends it.
+fn visit<R: Rows>(
+    rows: &R,
+    span: Span<'_>,
+    mut visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Error>,
+) -> Result<(), Error> {
+    let mut failed = None;
+    span.scan(rows, &mut |key, row| {
+        Ok(visit(key, row).unwrap_or_else(|error| {
+            failed = Some(error);
+            ControlFlow::Break(())
+        }))
+    })?;
+    failed.map_or(Ok(()), Err)
+}
+
 /// A page of the rows that start with `prefix`, from `cursor` (exclusive) or the beginning. `take` converts a row to an
 /// item, or omits it. Returns the next page's cursor, if any: the key of the page's last item. A cursor, or its absence,
 /// therefore reveals nothing about omitted rows.

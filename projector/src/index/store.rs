@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   00        meta       layout, next offset, journal, skips, numbers of runs   (not an index: never compared)
-//!   01 … 14   INDICES    in that order
+//!   01 … 15   INDICES    in that order
 //! ```
 //!
 //! An index byte is never reused. Keys sort by their parts: numbers are big-endian, strings are escaped and
@@ -60,6 +60,7 @@ pub mod pools;
 pub mod records;
 mod rows;
 pub mod runs;
+pub mod runs_by_time;
 mod tables;
 #[cfg(test)]
 mod tests;

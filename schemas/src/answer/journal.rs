@@ -37,6 +37,7 @@ symbols! {
     /// * `Overview`: `/v1/overview` returns the figures of a dashboard.
     /// * `CallKeys`: `/v1/runs/{run}/lookup` finds a call by tool and idempotency key.
     /// * `Filters`: `/v1/effects` accepts `prefix` and `tool`, and `/v1/runs` accepts `idle`.
+    /// * `Summaries`: `/v1/runs` accepts `summary`, and `/v1/overview` has the numbers of runs.
     /// * `Uploads`: a payload can be uploaded before its record, and the receipt lets the record name it.
     /// * `Logs`: positions and cursors name their log, and requests may name it: `PARTITION:OFFSET@LOG`. A position or cursor of
     /// another log is refused.
@@ -65,6 +66,7 @@ symbols! {
         Overview = "overview",
         CallKeys = "call_keys",
         Filters = "filters",
+        Summaries = "summaries",
         Logs = "logs",
     }
 }

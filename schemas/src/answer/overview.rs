@@ -43,6 +43,20 @@ pub struct PendingByClass {
     pub reconcile_required: PendingByState,
 }
 
+/// The numbers of runs with an applied record, by status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct RunsByStatus {
+    /// Runs without an end.
+    pub open: u64,
+    /// Completed runs.
+    pub completed: u64,
+    /// Failed runs.
+    pub failed: u64,
+    /// Cancelled runs.
+    pub cancelled: u64,
+}
+
 /// An overview of a journal and its server. At most 10,000 effects, refused records and dead letters each are counted per
 /// partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +77,9 @@ pub struct Overview {
     /// Partitions whose counts may lack records, because they are stopped, rebuilt or unreadable, or because the log did not return
     /// their end. Does not contain partitions that only lag; see `lag`.
     pub unavailable_partitions: Vec<PartitionId>,
+    /// The numbers of runs; null if the credential does not allow all runs, and from an older server.
+    #[serde(default)]
+    pub runs: Option<RunsByStatus>,
     /// Pending effects of the runs that the credential allows.
     pub pending: PendingByClass,
     /// Ended effects of these runs that a later result contradicts.

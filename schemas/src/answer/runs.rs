@@ -49,6 +49,43 @@ pub struct Run {
     pub position: Position,
     /// The run hash.
     pub hash: RunHash,
+    /// Its summary, in lists of a request with `summary`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<RunSummary>,
+}
+
+/// A summary of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct RunSummary {
+    /// The log's timestamp of the run's first record, RFC 3339. Null without a record that the log gave a time.
+    pub started_at: Option<String>,
+    /// The agent of that record.
+    pub agent_id: Option<String>,
+    /// The tags of that record.
+    pub tags: Vec<String>,
+    /// Its tool calls and the effects of other contracts.
+    pub effects: EffectCounts,
+    /// Its loop checkpoints.
+    pub checkpoints: u64,
+    /// How often it was claimed.
+    pub claims: u64,
+}
+
+/// Numbers of a run's effects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct EffectCounts {
+    /// Completed effects.
+    pub completed: u64,
+    /// Failed effects.
+    pub failed: u64,
+    /// Effects without a recorded end.
+    pub pending: u64,
+    /// Pending effects that must not run again before a decision.
+    pub reconcile_required: u64,
+    /// Whether the run has more effects than are counted for a list: 1,000 that ended, and 1,000 that are pending.
+    pub has_more: bool,
 }
 
 /// A page of runs, ordered by run id.

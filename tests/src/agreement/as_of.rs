@@ -9,7 +9,7 @@ use super::{
 use runlog_model::{History, Model};
 use runlog_projector::index::{
     as_of::{Limits, RunAsOf},
-    store::{Parts, Rows, anomalies, dead_letters, decode, horizons, meta},
+    store::{Parts, Rows, anomalies, dead_letters, decode, horizons, meta, runs_by_time},
 };
 use runlog_schemas::{
     datum::hex,
@@ -53,7 +53,11 @@ pub fn rows<R: Rows>(product: &InProcess<'_, R>, history: &History) -> Checked {
         let mut folded = BTreeMap::new();
         for run_id in runs(history, at) {
             let past = past(product, history, at, run_id, Offset::MAX).map_err(|error| failure(run_id, &error))?;
-            folded.extend(all(past.rows()).into_iter().filter(|(key, _)| key[0] != horizons::INDEX.byte));
+            folded.extend(
+                all(past.rows())
+                    .into_iter()
+                    .filter(|(key, _)| ![horizons::INDEX.byte, runs_by_time::INDEX.byte].contains(&key[0])),
+            );
         }
         let there = keep_run_rows(all(product.rows[at as usize]));
         let differs = |(key, row): (&Vec<u8>, &Vec<u8>)| (folded.get(key) != Some(row)).then(|| key.clone());
@@ -104,7 +108,9 @@ pub(super) fn all<R: Rows>(rows: &R) -> BTreeMap<Vec<u8>, Vec<u8>> {
 
 /// Removes the rows of the partition itself and the rows of records in the wrong partition.
 fn keep_run_rows(mut rows: BTreeMap<Vec<u8>, Vec<u8>>) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    rows.retain(|key, _| ![meta::INDEX.byte, dead_letters::INDEX.byte, horizons::INDEX.byte].contains(&key[0]));
+    rows.retain(|key, _| {
+        ![meta::INDEX.byte, dead_letters::INDEX.byte, horizons::INDEX.byte, runs_by_time::INDEX.byte].contains(&key[0])
+    });
     let refused: Vec<_> = rows.iter().filter(|(key, _)| key.starts_with(anomalies::prefix().bytes())).collect();
     let mut strays = Vec::new();
     for (key, row) in refused {

@@ -12,7 +12,7 @@ use runlog_projector::index::{
     store::{
         Rows,
         horizons::{self, Horizons},
-        meta,
+        meta, runs_by_time,
     },
 };
 use runlog_schemas::{codec::NoRegistry, datum::hex, id::PartitionId};
@@ -42,7 +42,7 @@ pub fn rows<'l, R: Rows>(product: &InProcess<'_, R>, folded: impl Iterator<Item 
             delta.rows.into_iter().try_for_each(|change| apply(&mut followed, &place, change))?;
         }
         let mut there = all(*rows);
-        there.retain(|key, _| ![meta::INDEX.byte, horizons::INDEX.byte].contains(&key[0]));
+        there.retain(|key, _| ![meta::INDEX.byte, horizons::INDEX.byte, runs_by_time::INDEX.byte].contains(&key[0]));
         if there != followed {
             let of = |a: &BTreeMap<Vec<u8>, Vec<u8>>, b: &BTreeMap<Vec<u8>, Vec<u8>>| {
                 a.iter().find(|(key, row)| b.get(*key) != Some(*row)).map(|(key, _)| hex(key))

@@ -69,6 +69,7 @@ mod registry_tls;
 mod request_bodies;
 mod retention;
 mod run_copies;
+mod run_list;
 mod skips;
 mod slow_clients;
 mod slow_first_read;

@@ -105,11 +105,15 @@ fn rows(store: &Store, index: Index) -> anyhow::Result<Vec<Row>> {
 fn damage(dir: &Path, index: Index, how: Damage) -> anyhow::Result<(Vec<u8>, Option<Vec<u8>>)> {
     let store = open(dir)?;
     let rows = rows(&store, index)?;
-    let (key, row) = rows.iter().find(|(_, row)| !row.is_empty()).with_context(|| format!("no row in {index:?}"))?;
+    let with_content = rows.iter().max_by_key(|(_, row)| !row.is_empty());
+    let (key, row) = with_content.with_context(|| format!("no row in {index:?}"))?;
     let (mut key, before) = (key.clone(), row.clone());
     let mut after = Some(before.clone());
     match how {
-        Damage::Change => after.iter_mut().flat_map(|row| row.last_mut()).for_each(|byte| *byte ^= 1),
+        Damage::Change => after.iter_mut().for_each(|row| match row.last_mut() {
+            Some(byte) => *byte ^= 1,
+            None => row.push(1),
+        }),
         Damage::Drop => after = None,
         Damage::Add => key.push(0),
     }

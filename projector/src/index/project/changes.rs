@@ -115,6 +115,11 @@ impl<'a, R: Rows> Changes<'a, R> {
         }
     }
 
+    /// Reads a row without the changes.
+    pub(super) fn stored(&self, key: &[u8]) -> Result<Option<Vec<u8>>, store::Error> {
+        self.rows.row(key)
+    }
+
     /// Whether there is a row, changes included.
     pub fn has(&self, key: &Key) -> Result<bool, store::Error> {
         match self.pending.get(key.bytes()) {

@@ -6,6 +6,7 @@ use crate::index::{
     store::{
         self, Key, Parts, Rows, anomalies, dead_letters,
         effects::{self, EffectRow},
+        meta::{self, RunCounts},
         runs::{self, RunRow},
     },
 };
@@ -40,6 +41,8 @@ pub struct Counts {
     pub reconcile_required: PendingCounts,
     /// Ended effects that a later result contradicts.
     pub contradicted: u64,
+    /// Runs with an applied record.
+    pub runs: RunCounts,
     /// Records that were refused.
     pub anomalies: u64,
     /// Unreadable records.
@@ -51,13 +54,14 @@ impl AddAssign for Counts {
         self.retry_safe += other.retry_safe;
         self.reconcile_required += other.reconcile_required;
         self.contradicted += other.contradicted;
+        self.runs += other.runs;
         self.anomalies += other.anomalies;
         self.dead_letters += other.dead_letters;
     }
 }
 
 /// Counts the visible runs' rows of a partition as of `now`, milliseconds since the Unix epoch by the log's clock.
-/// Anomalies and dead letters are not stored by run, so their counts are 0 unless all runs are visible.
+/// Runs, anomalies and dead letters are not counted by run, so their counts are 0 unless all runs are visible.
 ///
 /// Cost: two seeks for each prefix of visible run ids, and one seek each for anomalies and dead letters. At most
 /// [`COUNT_MAX`] + 1 steps for each of the four lists. A get for each pending effect.
@@ -90,6 +94,7 @@ pub fn count<R: Rows>(rows: &R, visible: &Visible, now: i64) -> Result<Counts, E
     }
     counts.contradicted = contradicted;
     if visible.is_all() {
+        counts.runs = rows.get(&meta::run_counts())?.unwrap_or_default();
         counts.anomalies = scan_up_to(rows, &anomalies::prefix(), COUNT_MAX, |_, _| Ok(()))?;
         counts.dead_letters = scan_up_to(rows, &dead_letters::prefix(), COUNT_MAX, |_, _| Ok(()))?;
     }

@@ -86,10 +86,9 @@ pub fn any_unsafe<R: Rows>(rows: &R, run_id: RunId<&str>) -> Result<bool, Error>
     any(rows, run_id, |row| row.class().0 == Class::ReconcileRequired)
 }
 
-/// Whether a run has a `reconcile_required` effect that its process does not run at the log's time `now`. One seek, and a step per
-/// pending effect up to the first such one.
-pub fn any_waiting<R: Rows>(rows: &R, run_id: RunId<&str>, run: &RunRow, now: i64) -> Result<bool, Error> {
-    any(rows, run_id, |row| row.class().0 == Class::ReconcileRequired && state(run, row, now) == PendingState::Waiting)
+/// Whether a pending effect is `reconcile_required`, and its process does not run it at the log's time `now`.
+pub(super) fn waits(run: &RunRow, effect: &EffectRow, now: i64) -> bool {
+    effect.class().0 == Class::ReconcileRequired && state(run, effect, now) == PendingState::Waiting
 }
 
 /// Whether a run has a pending effect. One seek.

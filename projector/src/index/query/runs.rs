@@ -1,21 +1,29 @@
 //! Lists runs, by id or newest first.
 
-use super::{TopicPartition, effects, time, visible::Visible};
+use super::{Order, Span, TopicPartition, effects, time, visible::Visible};
 use crate::index::{
     doubt,
     error::Error,
-    store::{self, Parts, Rows, meta::HomeRow, runs::RunRow},
+    store::{
+        self, Parts, Rows,
+        effects::EffectRow,
+        meta::HomeRow,
+        records::RecordRow,
+        runs::{self, RunRow},
+        runs_by_time,
+    },
 };
 use runlog_schemas::{
-    answer::{ErrorKind, Run},
+    answer::{EffectCounts, ErrorKind, Run, RunSummary},
     id::RunId,
-    judge::RunStatus,
+    judge::{Class, RunStatus},
+    record::RecordKind,
 };
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{cmp::Reverse, collections::BTreeMap, ops::ControlFlow};
 
 /// One run: one get. `now` is the log's time, milliseconds since the Unix epoch.
 pub fn get<R: Rows>(rows: &R, place: TopicPartition<'_>, run_id: RunId<&str>, now: i64) -> Result<Option<Run>, Error> {
-    let row: Option<RunRow> = rows.get(&store::runs::key(run_id))?;
+    let row: Option<RunRow> = rows.get(&runs::key(run_id))?;
     Ok(row.filter(|row| row.head.records > 0).map(|row| answer(place, run_id.to_owned(), row, now)))
 }
 
@@ -41,25 +49,27 @@ pub struct Filter {
 }
 
 impl Filter {
-    fn matches<R: Rows>(&self, rows: &R, run_id: RunId<&str>, row: &RunRow, now: i64) -> Result<bool, Error> {
-        let fits = self.visible.contains(run_id)
+    /// Whether a run fits, apart from its effects and its home.
+    fn fits(&self, run_id: RunId<&str>, row: &RunRow) -> bool {
+        self.visible.contains(run_id)
+            && run_id.as_str().starts_with(&self.prefix)
             && (row.head.records > 0 || self.stuck)
+            && (row.head.status == RunStatus::Open || !self.stuck)
             && self.status.is_none_or(|status| row.head.status == status)
             && self.since_millis.is_none_or(|since| row.updated_at_millis >= since)
-            && self.until_millis.is_none_or(|until| row.updated_at_millis <= until);
-        let is_open = row.head.status == RunStatus::Open;
-        if !fits || (self.stuck && !(is_open && effects::any_waiting(rows, run_id, row, now)?)) {
-            return Ok(false);
+            && self.until_millis.is_none_or(|until| row.updated_at_millis <= until)
+    }
+
+    fn is_in_doubt<R: Rows>(&self, rows: &R, run_id: RunId<&str>, row: &RunRow) -> Result<bool, Error> {
+        match &self.in_doubt_since {
+            Some(home) => Ok(doubt::is_in_doubt(rows, home, run_id, Some(row))?),
+            None => Ok(true),
         }
-        Ok(match &self.in_doubt_since {
-            Some(home) => doubt::is_in_doubt(rows, home, run_id, Some(row))?,
-            None => true,
-        })
     }
 }
 
-/// Up to `limit` runs of this partition after `after` (exclusive), in id order. One seek for each prefix of visible ids, a
-/// step per run read, and for `stuck` and `in_doubt_since` a seek per open run.
+/// Up to `limit` runs of this partition after `after` (exclusive), in id order. One seek for each prefix of visible ids, and a
+/// step per run read; for `stuck`, a step per pending effect instead, and a get for each of their runs.
 ///
 /// Errors: `Usage` for an `after` without the filter's prefix, which belongs to another list.
 pub fn list<R: Rows>(
@@ -73,37 +83,133 @@ pub fn list<R: Rows>(
     if after.is_some_and(|run_id| !run_id.as_str().starts_with(&filter.prefix)) {
         return Err(super::foreign_cursor());
     }
-    let after = after.as_ref().map(|run_id| (run_id.as_str(), store::runs::key(run_id.borrow()).into_bytes()));
     let mut runs = Vec::new();
-    for prefix in filter.visible.prefixes(&filter.prefix) {
-        let after = match &after {
-            Some((id, key)) if id.starts_with(&prefix) => Some(key.as_slice()),
-            // The previous page ended after all runs of this prefix.
-            Some((id, _)) if *id > prefix.as_str() => continue,
-            _ => None,
-        };
-        let left = limit - runs.len();
-        let (page, _) = super::page(rows, &store::runs::prefix(&prefix), after, left, |key, row| {
-            let Some(run_id) = Parts::new(key).id::<RunId>() else { return Ok(None) };
-            let row: RunRow = store::decode(key, row)?;
-            let wanted = filter.matches(rows, run_id.borrow(), &row, now)?;
-            Ok(wanted.then(|| answer(place, run_id, row, now)))
-        })?;
-        runs.extend(page);
-        if runs.len() == limit {
-            break;
+    let mut take = |run_id: RunId, row: RunRow| {
+        runs.push(answer(place, run_id, row, now));
+        runs.len() < limit
+    };
+    if limit > 0 {
+        if filter.stuck {
+            each_stuck(rows, filter, after, now, &mut take)?;
+        } else {
+            let mut steps = usize::MAX;
+            each(rows, filter, after, &mut steps, &mut take)?;
         }
     }
     Ok(runs)
 }
 
+/// Takes a run, and returns whether the next one is wanted.
+type Take<'a> = dyn FnMut(RunId, RunRow) -> bool + 'a;
+
+/// Whether a scan has read all that it needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scan {
+    /// It has.
+    Done,
+    /// There are more rows than steps.
+    OutOfSteps,
+}
+
+/// Visits the runs of a filter in id order, after `after`. Each run read, wanted or not, decrements `steps`.
+fn each<R: Rows>(
+    rows: &R,
+    filter: &Filter,
+    after: Option<RunId<&str>>,
+    steps: &mut usize,
+    take: &mut Take<'_>,
+) -> Result<Scan, Error> {
+    let after = after.map(|run_id| (run_id.as_str().to_owned(), runs::key(run_id).into_bytes()));
+    for prefix in filter.visible.prefixes(&filter.prefix) {
+        let cursor = match &after {
+            Some((id, key)) if id.starts_with(&prefix) => Some(key.as_slice()),
+            // The previous page ended after all runs of this prefix.
+            Some((id, _)) if *id > prefix => continue,
+            _ => None,
+        };
+        let (key, mut end) = (runs::prefix(&prefix), None);
+        let span = Span { prefix: &key, end: None, cursor, order: Order::Asc };
+        super::visit(rows, span, |key, row| {
+            let Some(left) = steps.checked_sub(1) else {
+                end = Some(Scan::OutOfSteps);
+                return Ok(ControlFlow::Break(()));
+            };
+            *steps = left;
+            let Some(run_id) = Parts::new(key).id::<RunId>() else { return Ok(ControlFlow::Continue(())) };
+            let row: RunRow = store::decode(key, row)?;
+            if !filter.fits(run_id.borrow(), &row) || !filter.is_in_doubt(rows, run_id.borrow(), &row)? {
+                return Ok(ControlFlow::Continue(()));
+            }
+            if take(run_id, row) {
+                return Ok(ControlFlow::Continue(()));
+            }
+            end = Some(Scan::Done);
+            Ok(ControlFlow::Break(()))
+        })?;
+        if let Some(end) = end {
+            return Ok(end);
+        }
+    }
+    Ok(Scan::Done)
+}
+
+/// Visits the stuck runs of a filter in id order, after `after`: the runs of pending effects.
+fn each_stuck<R: Rows>(
+    rows: &R,
+    filter: &Filter,
+    after: Option<RunId<&str>>,
+    now: i64,
+    take: &mut Take<'_>,
+) -> Result<(), Error> {
+    // After all effects of that run.
+    let after = after.map(|run_id| (run_id.as_str().to_owned(), store::effects::pending_of(run_id).last()));
+    for prefix in filter.visible.prefixes(&filter.prefix) {
+        let cursor = match &after {
+            Some((id, last)) if id.starts_with(&prefix) => Some(last.bytes()),
+            Some((id, _)) if *id > prefix => continue,
+            _ => None,
+        };
+        let key = store::effects::prefix(false).text_prefix(&prefix);
+        let span = Span { prefix: &key, end: None, cursor, order: Order::Asc };
+        // The run of the last effect; none after one of its effects was found to wait.
+        let (mut last, mut is_done): (Option<(RunId, Option<RunRow>)>, bool) = (None, false);
+        super::visit(rows, span, |key, row| {
+            let Some(run_id) = Parts::new(key).id::<RunId>() else { return Ok(ControlFlow::Continue(())) };
+            if last.as_ref().is_none_or(|(of, _)| *of != run_id) {
+                let run: Option<RunRow> = rows.get(&runs::key(run_id.borrow()))?;
+                last = Some((run_id.clone(), run.filter(|run| filter.fits(run_id.borrow(), run))));
+            }
+            let Some((_, run)) = &mut last else { return Ok(ControlFlow::Continue(())) };
+            let effect = store::decode(key, row)?;
+            let waits = run.take_if(|run| effects::waits(run, &effect, now));
+            if let Some(run) = waits
+                && filter.is_in_doubt(rows, run_id.borrow(), &run)?
+                && !take(run_id, run)
+            {
+                is_done = true;
+                return Ok(ControlFlow::Break(()));
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        if is_done {
+            break;
+        }
+    }
+    Ok(())
+}
+
 /// The sort key of runs, newest first: the log's timestamp of the run's last record, then the run id.
 pub type NewestFirst = (Reverse<i64>, RunId);
 
-/// The first `limit` runs of this partition after `after` (exclusive), newest first. One seek, and a step per run with the
-/// prefix; each step decrements `steps`.
+/// The runs that a page newest first reads by id, if the caller sees only some runs or asks for a prefix. If there are more, it reads
+/// the runs by time.
+const BY_ID_MAX: usize = 2_000;
+
+/// The first `limit` runs of this partition after `after` (exclusive), newest first. For `stuck`: a step per pending effect. Otherwise a
+/// seek for each status and a step per run of the times that the page spans, and of runs that the filter leaves out; each
+/// decrements `steps`.
 ///
-/// Errors: `Usage` if there are more runs than steps.
+/// Errors: `Usage` if it would read more runs than steps.
 pub fn newest<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,
@@ -113,33 +219,86 @@ pub fn newest<R: Rows>(
     now: i64,
     steps: &mut usize,
 ) -> Result<Vec<(NewestFirst, Run)>, Error> {
-    let mut first: BTreeMap<NewestFirst, RunRow> = BTreeMap::new();
-    let mut visit = |key: &[u8], row: &[u8]| -> Result<Option<()>, Error> {
-        *steps = steps.checked_sub(1).ok_or_else(|| {
-            let message = "too many runs to sort them by time; narrow the list by `prefix`, or list by id";
-            Error::new(ErrorKind::Usage, message)
-        })?;
-        let Some(run_id) = Parts::new(key).id::<RunId>() else { return Ok(None) };
-        let row: RunRow = store::decode(key, row)?;
-        let at = (Reverse(row.updated_at_millis), run_id);
-        let follows = after.is_none_or(|after| at > *after);
-        let among = first.len() < limit || first.last_key_value().is_some_and(|(last, _)| at < *last);
-        if follows && among && filter.matches(rows, at.1.borrow(), &row, now)? {
-            first.insert(at, row);
-            if first.len() > limit {
-                first.pop_last();
+    let mut page = NewestPage { after, limit, first: BTreeMap::new() };
+    if filter.stuck {
+        each_stuck(rows, filter, None, now, &mut |run_id, row| page.add(run_id, row))?;
+    } else {
+        let is_narrow = !filter.prefix.is_empty() || !filter.visible.is_all();
+        let mut by_id = if is_narrow { BY_ID_MAX } else { 0 };
+        if each(rows, filter, None, &mut by_id, &mut |run_id, row| page.add(run_id, row))? == Scan::OutOfSteps {
+            page.first.clear();
+            for status in RunStatus::ALL {
+                if filter.status.is_none_or(|wanted| wanted == *status) {
+                    page.add_by_time(rows, filter, *status, steps)?;
+                }
             }
         }
-        Ok(None)
-    };
-    for prefix in filter.visible.prefixes(&filter.prefix) {
-        super::page(rows, &store::runs::prefix(&prefix), None, usize::MAX, &mut visit)?;
     }
     let answered = |(at, row): (NewestFirst, RunRow)| {
         let run = answer(place, at.1.clone(), row, now);
         (at, run)
     };
-    Ok(first.into_iter().map(answered).collect())
+    Ok(page.first.into_iter().map(answered).collect())
+}
+
+/// The newest of the added runs.
+struct NewestPage<'a> {
+    after: Option<&'a NewestFirst>,
+    limit: usize,
+    first: BTreeMap<NewestFirst, RunRow>,
+}
+
+impl NewestPage<'_> {
+    /// Adds a run if it belongs to the page. Returns true.
+    fn add(&mut self, run_id: RunId, row: RunRow) -> bool {
+        let at = (Reverse(row.updated_at_millis), run_id);
+        if self.after.is_none_or(|after| at > *after) {
+            self.first.insert(at, row);
+            if self.first.len() > self.limit {
+                self.first.pop_last();
+            }
+        }
+        true
+    }
+
+    /// Adds the runs with a status, from the newest to the last that can belong to the page.
+    fn add_by_time<R: Rows>(
+        &mut self,
+        rows: &R,
+        filter: &Filter,
+        status: RunStatus,
+        steps: &mut usize,
+    ) -> Result<(), Error> {
+        let latest = self.after.map(|(Reverse(at), _)| *at).into_iter().chain(filter.until_millis).min();
+        let end = latest.map(|at| runs_by_time::of_time(status, runs_by_time::time(at) + 1));
+        let prefix = runs_by_time::of_status(status);
+        let span = Span { prefix: &prefix, end: end.as_ref(), cursor: None, order: Order::Desc };
+        super::visit(rows, span, |key, _| {
+            let mut parts = Parts::new(key);
+            let (Some(_), Some(millis), Some(run_id)) = (parts.u8(), parts.u64(), parts.id::<RunId>()) else {
+                return Ok(ControlFlow::Continue(()));
+            };
+            let last = self.first.last_key_value().filter(|_| self.first.len() == self.limit);
+            let last = last.map(|((Reverse(at), _), _)| *at).into_iter().chain(filter.since_millis).max();
+            if last.is_some_and(|last| millis < runs_by_time::time(last)) {
+                return Ok(ControlFlow::Break(()));
+            }
+            *steps = steps.checked_sub(1).ok_or_else(|| {
+                let message = "the page would read too many runs; narrow the list by `prefix`, or list by id";
+                Error::new(ErrorKind::Usage, message)
+            })?;
+            if !run_id.as_str().starts_with(&filter.prefix) || !filter.visible.contains(run_id.borrow()) {
+                return Ok(ControlFlow::Continue(()));
+            }
+            let row: Option<RunRow> = rows.get(&runs::key(run_id.borrow()))?;
+            if let Some(row) = row.filter(|row| filter.fits(run_id.borrow(), row))
+                && filter.is_in_doubt(rows, run_id.borrow(), &row)?
+            {
+                self.add(run_id, row);
+            }
+            Ok(ControlFlow::Continue(()))
+        })
+    }
 }
 
 fn answer(place: TopicPartition<'_>, run_id: RunId, row: RunRow, now: i64) -> Run {
@@ -156,5 +315,165 @@ fn answer(place: TopicPartition<'_>, run_id: RunId, row: RunRow, now: i64) -> Ru
         updated_at: time(row.updated_at_millis.max(0).cast_unsigned()),
         position: place.position(row.offset, row.index),
         hash: row.head.hash,
+        summary: None,
+    }
+}
+
+/// The effects of a run that a summary counts at most: ended effects, and as many pending ones.
+const SUMMARY_EFFECTS_MAX: usize = 1_000;
+
+/// The summary of a listed run. Three seeks, and a step for each effect.
+pub fn summary<R: Rows>(rows: &R, run: &Run) -> Result<RunSummary, Error> {
+    let run_id = run.run_id.borrow();
+    let mut effects = EffectCounts::default();
+    for is_ended in [false, true] {
+        let list = store::effects::prefix(is_ended).text(run_id.as_str());
+        let mut left = SUMMARY_EFFECTS_MAX;
+        super::visit(rows, Span { prefix: &list, end: None, cursor: None, order: Order::Asc }, |key, row| {
+            let Some(next) = left.checked_sub(1) else {
+                effects.has_more = true;
+                return Ok(ControlFlow::Break(()));
+            };
+            left = next;
+            let row: EffectRow = store::decode(key, row)?;
+            if !is_ended {
+                effects.pending += 1;
+                effects.reconcile_required += u64::from(row.class().0 == Class::ReconcileRequired);
+            } else if store::effects::happened(&row.status) {
+                effects.completed += 1;
+            } else {
+                effects.failed += 1;
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+    }
+    let first = first(rows, run_id)?;
+    let started_at = first.as_ref().map(|row| row.logged_at_millis).filter(|at| *at > 0);
+    let body = first.map(|row| super::summary(&row)).transpose()?.map(|(_, body)| body);
+    Ok(RunSummary {
+        started_at: started_at.map(|at| time(at.cast_unsigned())),
+        agent_id: body.as_ref().map(|body| body.agent_id.clone()),
+        tags: body.map(|body| body.tags).unwrap_or_default(),
+        effects,
+        checkpoints: run.next_checkpoint_seq.saturating_sub(1),
+        claims: run.epoch.get(),
+    })
+}
+
+/// The first record of a run that is applied alone or in a batch.
+fn first<R: Rows>(rows: &R, run_id: RunId<&str>) -> Result<Option<RecordRow>, Error> {
+    let mut at = None;
+    for list in [store::records::prefix(run_id), store::deliveries::prefix(run_id)] {
+        super::visit(rows, Span { prefix: &list, end: None, cursor: None, order: Order::Asc }, |key, row| {
+            let mut parts = Parts::new(key);
+            let offset = parts.text().and_then(|_| parts.offset());
+            let row: RecordRow = store::decode(key, row)?;
+            let is_applied = list.bytes()[0] == store::records::INDEX.byte
+                || super::envelope(&row.framed.0)?.kind == RecordKind::Batch;
+            at = at.into_iter().chain(offset.filter(|_| is_applied)).min();
+            Ok(ControlFlow::Break(()))
+        })?;
+    }
+    at.map_or(Ok(None), |at| super::record_row(rows, run_id, (at, 0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::{
+        project::{Changes, runs_by_time},
+        query::visible::RunPattern,
+        store::{
+            Commit as _, Memory,
+            meta::{self, RunCounts},
+        },
+    };
+    use proptest::prelude::*;
+    use runlog_schemas::{id::PartitionId, judge::Head};
+
+    /// A row of a run: the run's number, its status, the time of its last record, milliseconds, and its applied records.
+    type Change = (u8, usize, i64, u64);
+
+    fn run_id(number: u8) -> RunId {
+        RunId::new(format!("{}/{number}", ["a", "b"][usize::from(number % 2)])).unwrap()
+    }
+
+    /// Commits the changes in batches.
+    fn commit(batches: &[Vec<Change>]) -> Memory {
+        let rows = Memory::default();
+        for batch in batches {
+            let mut changes = Changes::new(&rows);
+            for (number, status, updated_at_millis, records) in batch {
+                let (status, key) = (RunStatus::ALL[*status], runs::key(run_id(*number).borrow()).clone());
+                let head = Head { status, records: *records, ..Head::default() };
+                changes.put(key, &RunRow { head, updated_at_millis: *updated_at_millis, ..RunRow::default() });
+            }
+            runs_by_time::project(&mut changes).unwrap();
+            rows.commit(changes.rows()).unwrap();
+        }
+        rows
+    }
+
+    /// Reads all pages of two runs.
+    fn pages(rows: &Memory, filter: &Filter) -> Vec<NewestFirst> {
+        let partition = PartitionId::all(1).next().unwrap();
+        let (place, mut found) = (TopicPartition { topic: "t", partition, log: None }, Vec::new());
+        loop {
+            let page = newest(rows, place, filter, found.last(), 2, 0, &mut 1_000).unwrap();
+            found.extend(page.iter().map(|(at, _)| at.clone()));
+            if page.len() < 2 {
+                return found;
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn runs_newest_first_are_the_runs_by_id_sorted(
+            batches in prop::collection::vec(
+                prop::collection::vec((0u8..9, 0usize..4, -1i64..4_000, 0u64..3), 0..6), 0..8),
+            status in prop::option::of(0usize..4),
+            since_millis in prop::option::of(0i64..4_000),
+            until_millis in prop::option::of(0i64..4_000),
+            prefix in prop::sample::select(vec!["", "a/", "b/3"]),
+            sees_all in any::<bool>(),
+        ) {
+            let rows = commit(&batches);
+            let visible = if sees_all { vec!["*"] } else { vec!["a/2", "b/*"] };
+            let visible: Vec<RunPattern> = visible.into_iter().map(|text| text.parse().unwrap()).collect();
+            let filter = Filter {
+                prefix: prefix.to_owned(),
+                status: status.map(|status| RunStatus::ALL[status]),
+                since_millis,
+                until_millis,
+                visible: Visible::new(visible),
+                ..Filter::default()
+            };
+            let mut by_id = BTreeMap::new();
+            each(&rows, &filter, None, &mut 1_000, &mut |run_id, row| {
+                by_id.insert((Reverse(row.updated_at_millis), run_id), row);
+                true
+            }).unwrap();
+            let expected: Vec<_> = by_id.keys().cloned().collect();
+            prop_assert_eq!(&pages(&rows, &filter), &expected);
+            // As if there were too many runs to read them by id.
+            let mut page = NewestPage { after: None, limit: 100, first: BTreeMap::new() };
+            for status in RunStatus::ALL.iter().filter(|of| filter.status.is_none_or(|status| status == **of)) {
+                page.add_by_time(&rows, &filter, *status, &mut 1_000).unwrap();
+            }
+            prop_assert_eq!(page.first, by_id);
+        }
+
+        #[test]
+        fn runs_are_counted_by_status(
+            batches in prop::collection::vec(prop::collection::vec((0u8..9, 0usize..4, 0i64..4_000, 0u64..3), 0..6), 0..8),
+        ) {
+            let (rows, mut expected) = (commit(&batches), RunCounts::default());
+            each(&rows, &Filter::default(), None, &mut 1_000, &mut |_, row| {
+                *expected.number_mut(row.head.status) += 1;
+                true
+            }).unwrap();
+            prop_assert_eq!(rows.get::<RunCounts>(&meta::run_counts()).unwrap().unwrap_or_default(), expected);
+        }
     }
 }

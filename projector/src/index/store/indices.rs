@@ -2,12 +2,12 @@
 
 use super::{
     anomalies, checkpoints, contents, dead_letters, deliveries, effects, events, evolving, horizons, index::Index,
-    keys, markers, meta, pools, records, runs, tool_calls, turns, write_backs,
+    keys, markers, meta, pools, records, runs, runs_by_time, tool_calls, turns, write_backs,
 };
 
 /// Every index, by its byte. `verify` compares them, and clients follow them by name. All other lists of indices derive
 /// from this one.
-pub const INDICES: [Index; 20] = [
+pub const INDICES: [Index; 21] = [
     runs::INDEX,
     records::INDEX,
     tool_calls::INDEX,
@@ -28,6 +28,7 @@ pub const INDICES: [Index; 20] = [
     keys::INDEX,
     deliveries::INDEX,
     horizons::INDEX,
+    runs_by_time::INDEX,
 ];
 
 const _: () = {

@@ -37,6 +37,9 @@ pub(crate) struct Runs {
     /// Only runs whose last record is at least this old, such as 30s. With `--status open` their process may be dead
     #[arg(long, value_name = "DURATION")]
     pub(crate) idle: Option<humantime::Duration>,
+    /// Also show each run's agent, duration, tool calls, checkpoints and claims
+    #[arg(long)]
+    pub(crate) summary: bool,
     #[command(flatten)]
     pub(crate) reading: ReadOptions,
 }

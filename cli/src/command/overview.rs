@@ -8,7 +8,7 @@ use crate::{
     session::{READ_WAIT, Session},
     text::{Cell, Text},
 };
-use runlog_schemas::answer::{Feature, Overview};
+use runlog_schemas::answer::{Feature, Overview, RunsByStatus};
 
 pub(super) async fn run(session: &Session, args: args::Overview) -> Result<Answer, Error> {
     let wait = session.wait(&args.wait, READ_WAIT);
@@ -20,7 +20,10 @@ pub(super) async fn run(session: &Session, args: args::Overview) -> Result<Answe
 
 fn human(overview: &Overview, text: &mut Text) {
     let (safe, undecided) = (&overview.pending.retry_safe, &overview.pending.reconcile_required);
-    text.facts([
+    let runs = overview.runs.iter().flat_map(|RunsByStatus { open, completed, failed, cancelled }| {
+        [("open runs", *open), ("completed runs", *completed), ("failed runs", *failed), ("cancelled runs", *cancelled)]
+    });
+    let others = [
         ("retry_safe, running", Cell::from(safe.running)),
         ("retry_safe, waiting", safe.waiting.into()),
         ("reconcile_required, running", undecided.running.into()),
@@ -30,5 +33,6 @@ fn human(overview: &Overview, text: &mut Text) {
         ("dead letters", overview.dead_letters.into()),
         ("lag", overview.lag.into()),
         ("stopped partitions", (overview.stopped.len() as u64).into()),
-    ]);
+    ];
+    text.facts(runs.map(|(name, count)| (name, Cell::from(count))).chain(others));
 }

@@ -8,10 +8,10 @@ use crate::{
     exit::Answer,
     render,
     session::{READ_WAIT, Session},
-    text::Cell,
+    text::{Cell, List},
     value,
 };
-use runlog_schemas::answer::{Feature, Run, Runs};
+use runlog_schemas::answer::{EffectCounts, Feature, Run, Runs};
 
 /// Longest run id in the table, characters. Longer ids are shortened; `-v` and `--json` print them whole.
 const RUN_ID_WIDTH: usize = 48;
@@ -24,6 +24,9 @@ pub(super) async fn list(session: &Session, args: args::Runs) -> Result<Answer, 
     if args.in_doubt {
         session.needs(&[Feature::Logs], session.wait(&args.reading.wait, READ_WAIT)).await?;
     }
+    if args.summary {
+        session.needs(&[Feature::Summaries], session.wait(&args.reading.wait, READ_WAIT)).await?;
+    }
     let idle = args.idle.map(|idle| idle.to_string().replace(' ', ""));
     let target = Target::new("/v1/runs")
         .with_some("status", args.status.as_deref())
@@ -32,12 +35,14 @@ pub(super) async fn list(session: &Session, args: args::Runs) -> Result<Answer, 
         .with_some("idle", idle.as_deref())
         .with_flag("newest", args.newest)
         .with_flag("stuck", args.stuck)
+        .with_flag("summary", args.summary)
         .with_flag("in_doubt", args.in_doubt);
     let page = PageOptions { limit: Some(args.limit), cursor: args.cursor };
     let list: Runs = pages::get(session, target, &page, &args.reading).await?;
     let is_long = |run: &Run| session.verbose == 0 && run.run_id.as_str().chars().count() > RUN_ID_WIDTH;
     session.output.answer(&list, |list, text| {
-        text.list(&list.runs, "no runs")
+        let table = text
+            .list(&list.runs, "no runs")
             .column("RUN", |run| {
                 let id = Cell::from(&run.run_id);
                 if is_long(run) { id.shorten(RUN_ID_WIDTH) } else { id }
@@ -46,12 +51,30 @@ pub(super) async fn list(session: &Session, args: args::Runs) -> Result<Answer, 
             .column("RECORDS", |run| run.records)
             .column("EPOCH", |run| run.epoch)
             .column("UPDATED", |run| &run.updated_at)
-            .column("POSITION", |run| render::position(&run.position))
-            .print();
+            .column("POSITION", |run| render::position(&run.position));
+        let table = if args.summary { summaries(table) } else { table };
+        table.print();
         if list.runs.iter().any(is_long) {
             text.line([Cell::from("long run ids are shortened; -v prints them whole").dim()]);
         }
         pages::print_rest(list, text);
     })?;
     Ok(Answer::Yes)
+}
+
+/// Adds the columns of the summaries.
+fn summaries<'t, 'r>(table: List<'t, 'r, Run>) -> List<'t, 'r, Run> {
+    let effects = |run: &Run, count: fn(&EffectCounts) -> u64| {
+        let effects = run.summary.as_ref().map(|summary| &summary.effects);
+        let shown = effects.map(|effects| format!("{}{}", count(effects), if effects.has_more { "+" } else { "" }));
+        Cell::from(shown).right()
+    };
+    table
+        .column("AGENT", |run| run.summary.as_ref().and_then(|summary| summary.agent_id.clone()))
+        .column("STARTED", |run| run.summary.as_ref().and_then(|summary| summary.started_at.clone()))
+        .column("COMPLETED", move |run| effects(run, |effects| effects.completed))
+        .column("FAILED", move |run| effects(run, |effects| effects.failed))
+        .column("PENDING", move |run| effects(run, |effects| effects.pending))
+        .column("UNDECIDED", move |run| effects(run, |effects| effects.reconcile_required))
+        .column("CHECKPOINTS", |run| run.summary.as_ref().map(|summary| summary.checkpoints))
 }

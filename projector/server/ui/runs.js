@@ -15,16 +15,10 @@ const SINCE = [['', 'Any time', 0], ['1h', 'Last hour', 3600e3], ['1d', 'Last da
 /** @type {Record<string, string>} */
 const TONES = { open: 'blue', completed: 'green', failed: 'red', cancelled: 'grey' };
 
-/** Reads the list, newest first; by id if there are too many runs to sort. */
-async function readRuns(query, most, signal) {
+/** Reads the list, newest first. */
+function readRuns(query, most, signal) {
   const span = Number(SINCE.find(([name]) => name === query.since)?.[2] || 0);
-  const filter = { prefix: query.prefix, status: query.status, stuck: query.stuck === '1', since: span ? new Date(Date.now() - span).toISOString() : '', idle: query.since?.split('idle-')[1], limit: PAGE };
-  try {
-    return { ...(await pages('/v1/runs', { ...filter, newest: true }, 'runs', most, signal)), order: 'newest' };
-  } catch (error) {
-    if (/** @type {any} */ (error).kind !== 'too_large' && !/newest|sort/.test(/** @type {any} */ (error).message)) throw error;
-    return { ...(await pages('/v1/runs', filter, 'runs', most, signal)), order: 'id' };
-  }
+  return pages('/v1/runs', { prefix: query.prefix, status: query.status, stuck: query.stuck === '1', since: span ? new Date(Date.now() - span).toISOString() : '', idle: query.since?.split('idle-')[1], newest: true, summary: true, limit: PAGE }, 'runs', most, signal);
 }
 
 /** The runs that wait for a decision, and the runs with a running call; no runs if there are too many such calls. */
@@ -46,7 +40,9 @@ const columns = (at, effects) => [
   }, 'cell-state'],
   ['Records', (run) => words.count(run.records), 'number'],
   ['Takeovers', (run) => (run.epoch > 1 ? html`<span class="amber-text">${run.epoch - 1}</span>` : html`<span class="faint">–</span>`), 'number'],
-  ['Position', (run) => words.place(run.position), 'mono faint number cell-place'],
+  ['Agent', ({ summary }) => summary.agent_id, 'faint'],
+  ['Calls', ({ summary: { effects: { completed, failed, pending, has_more: more } } }) => html`${words.count(completed + failed + pending)}${more ? '+' : ''}${failed ? html` <span class="red-text">${words.count(failed)} failed</span>` : null}`, 'number'],
+  ['Took', (run) => words.duration(Date.parse(run.updated_at) - Date.parse(run.summary.started_at)), 'number'],
   ['Last record', (run) => {
     const age = aged(run.age_millis, at);
     return html`<span class=${age !== null && age < 4000 ? 'fresh-text' : 'quiet'} title=${words.moment(run.updated_at) + ' UTC'}>${words.ago(age)}</span>`;
@@ -69,17 +65,18 @@ export function Runs() {
   now.value;
   const filter = (members) => { setMost(1); change(members); };
   const waiting = overview.value?.pending.reconcile_required.waiting;
+  const counts = query.prefix ? null : overview.value?.runs;
   const isFiltered = query.prefix || query.status || query.stuck || query.since;
   return html`<section class="view">
     <${Top} title="Runs" meaning="how-data-flows" tools=${html`<${Search} value=${query.prefix} set=${(prefix) => { setMost(1); change({ prefix }, true); }} />`}>
-      ${list?.order === 'id' ? 'By id: there are too many runs to sort by time.' : 'The newest record first.'}${effects.answer?.isPart ? ' Too many calls wait to mark their runs: use the filter.' : ''}<//>
-    <div class="filters"><${Segments} label="Status" value=${query.status || ''} options=${STATUS} onChange=${(status) => filter({ status })} />
+      The newest record first.${effects.answer?.isPart ? ' Too many calls wait to mark their runs: use the filter.' : ''}<//>
+    <div class="filters"><${Segments} label="Status" value=${query.status || ''} options=${STATUS.map(([name, title]) => [name, counts ? title + ' ' + words.count(name ? counts[name] : Object.values(counts).reduce((sum, more) => sum + more)) : title])} onChange=${(status) => filter({ status })} />
       <button type="button" class="chip" aria-pressed=${query.stuck === '1'} onClick=${() => filter({ stuck: query.stuck === '1' ? '' : '1' })}><i></i>Needs a decision${waiting ? html` <b>${words.count(waiting)}</b>` : ''}</button>
       <label class="select"><span class="out">Last record</span><select value=${query.since || ''} onChange=${(event) => filter({ since: event.target.value })}>${SINCE.map(([name, title]) => html`<option key=${name} value=${name}>${title}</option>`)}</select></label></div>
     <${Trouble} problem=${problem} /><${Lacks} what="runs" />
     ${!list && !problem ? html`<div class="pad"><${Loading} lines=${8} /></div>`
       : list && !runs.length ? html`<${Empty} title=${isFiltered ? 'No run matches' : 'No run yet'}>${isFiltered ? html`Change the filters, or <button type="button" class="text" onClick=${() => filter({ prefix: '', status: '', stuck: '', since: '' })}>show all runs</button>.` : html`The first record of an agent appears here at once. <code>runlog demo --serve</code> shows an example.`}<//>`
-        : list ? html`<${Table} items=${runs} label="Runs" current=${current} columns=${columns(kept.current?.at || at, effects.answer)} widths="5fr 3fr 1fr 1fr 1.2fr 1.5fr"
+        : list ? html`<${Table} items=${runs} label="Runs" current=${current} columns=${columns(kept.current?.at || at, effects.answer)} widths="5fr 3fr 1fr 1fr 1.5fr 1.5fr 1fr 1.5fr"
             onEnd=${() => { if (answer?.more && most < PAGES_MAX) setMost(most + 1); }}
             foot=${list.more && most >= PAGES_MAX ? html`<p class="rows-foot">The first ${words.count(runs.length)} runs. Narrow the list to see others.</p>` : null} />` : null}
   </section>`;

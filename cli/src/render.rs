@@ -57,9 +57,17 @@ pub(crate) fn dropped(contents: &[Dropped], text: &mut Text) {
 /// Number of characters of evidence's content in the text; `--json` prints all of it.
 const EVIDENCE_CHARS_MAX: usize = 4000;
 
-/// Prints the evidence of an effect with its content, oldest first.
-pub(crate) fn evidence(all: &[Evidence], text: &mut Text) {
+/// Prints the evidence of an effect with its content, oldest first, and the number of replaced results.
+pub(crate) fn evidence(all: &[Evidence], dropped: u64, text: &mut Text) {
     refused_results("evidence", all, text);
+    replaced_results(dropped, text);
+}
+
+/// Prints how many refused results of an effect are no longer kept, if any.
+pub(crate) fn replaced_results(dropped: u64, text: &mut Text) {
+    if dropped > 0 {
+        text.title(format!("{dropped} further refused results were dropped: `runlog anomalies` lists them"));
+    }
 }
 
 /// Prints refused results of an effect with their content under the name `what`, oldest first.

@@ -96,6 +96,33 @@ pub(crate) const RULES: &[Rule] = &[
         answer.check(answer.value_at("/pending/0/evidence/0").is_object(), "evidence").needs("evidence_fenced")?;
         answer.lists("/pending/0/evidence", "record_id", &evidence_ids.iter().map(String::as_str).collect::<Vec<_>>())
     }),
+    rule(
+        "evidence_of_start",
+        "Judgement",
+        "other results do not replace a result of the process that started the effect",
+    )
+    .test(|scenario, mut run| {
+        let (request_id, late) = overtaken(scenario, &mut run)?;
+        for number in 0..17 {
+            scenario.evidence(&mut run, completed(&request_id, &json!(number)))?;
+        }
+        let answer = scenario.recovery(&run)?;
+        let is_listed = answer.list("/pending/0/evidence")?.iter().any(|one| one["record_id"] == *late);
+        answer.check(is_listed, format!("{late} in /pending/0/evidence"))
+    }),
+    rule(
+        "adopt_prefers_start",
+        SECTION,
+        "a decision with a basis adopts a result of a process that started the effect before one of others",
+    )
+    .test(|scenario, mut run| {
+        let (request_id, late) = overtaken(scenario, &mut run)?;
+        evidence(scenario, &mut run, completed(&request_id, &json!("of another")))?;
+        let answer = scenario.recovery(&run)?;
+        let adoptable = answer.list("/pending/0/evidence")?.iter().find(|one| one["adoptable"] == true);
+        let is_late = adoptable.is_some_and(|one| one["record_id"] == *late);
+        answer.check(is_late, format!("{late} is adoptable"))
+    }),
     rule("resolution_transition", "Judgement", "a decision needs a pending effect; adopt also needs evidence").test(
         |scenario, mut run| {
             let request_id = scenario.pending(&mut run)?;
@@ -323,6 +350,19 @@ fn decide_by(
     let revision = effect.and_then(|pending| pending["revision"].as_u64()).unwrap_or(1);
     let record = run.decision(request_id, decision, revision, evidence);
     scenario.send(run, &record)?.expect_applied().needs("unclaimed_kind")
+}
+
+/// Starts a call, takes the run over, and sends the call's result, which is fenced. Returns the ids of both.
+fn overtaken(scenario: &mut Scenario<'_>, run: &mut Run) -> Checked<(String, String)> {
+    scenario.claim(run, "one")?;
+    let request_id = scenario.pending(run)?;
+    // The next number of any writer, so that only its epoch is wrong.
+    let late = run.clone().record(completed(&request_id, &json!("done"))).with("writer_seq", 1);
+    scenario.claim(run, "two")?;
+    scenario.send(run, &late)?.expect_refused("fenced").needs("fenced_writer")?;
+    let answer = scenario.recovery(run)?;
+    answer.check(answer.value_at("/pending/0/evidence/0").is_object(), "evidence").needs("evidence_fenced")?;
+    Ok((request_id, late.id().to_owned()))
 }
 
 /// Sends a late result and checks that it is listed as evidence. Returns its id.

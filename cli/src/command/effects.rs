@@ -51,9 +51,10 @@ async fn list(session: &Session, args: args::Effects) -> Result<Answer, Error> {
 const ARGUMENTS_WIDTH: usize = 40;
 /// Prints effects with the later results that contradict them.
 fn contradictions(list: &Effects, text: &mut Text) {
-    for Effect { run_id, pending: effect, contradicting, .. } in &list.effects {
+    for Effect { run_id, pending: effect, contradicting, contradictions, .. } in &list.effects {
         let what = format!("{run_id}, {}: recorded as {}, contradicting result", effect.id, effect.status);
         render::refused_results(&what, contradicting, text);
+        render::replaced_results(contradictions.saturating_sub(contradicting.len() as u64), text);
     }
 }
 
@@ -157,7 +158,7 @@ fn note_changes(shown: Option<&Shown>, now: Option<&Shown>) -> bool {
     true
 }
 
-/// Whether `--not-done` names the newest evidence that the effect happened, if there is such evidence.
+/// Whether `--not-done` names the evidence that the effect happened and that `adopt` takes, if there is such evidence.
 ///
 /// Errors: `Conflict`, after the evidence was shown and without an append.
 fn check_against(shown: &Shown, args: &args::Resolve) -> Result<(), Error> {
@@ -169,7 +170,7 @@ fn check_against(shown: &Shown, args: &args::Resolve) -> Result<(), Error> {
     let what = match newest {
         None => "no evidence says that it happened; decide without --against".to_owned(),
         Some(newest) => format!(
-            "the newest evidence that it happened is record {newest}. If the effect did not happen, add \
+            "record {newest} is evidence that it happened. If the effect did not happen, add \
              {}; if it did, decide --adopt instead of --not-done",
             shell::flag("--against", newest.as_str())
         ),

@@ -37,13 +37,14 @@ struct Request {
     class: OrOther<Class>,
     reason: String,
     evidence: Vec<Evidence>,
+    evidence_dropped: u64,
     idempotency_key: Option<String>,
 }
 
 impl From<Pending> for Request {
     fn from(pending: Pending) -> Self {
-        let Pending { id, class, reason, evidence, idempotency_key, .. } = pending;
-        Self { id, class, reason, evidence, idempotency_key }
+        let Pending { id, class, reason, evidence, evidence_dropped, idempotency_key, .. } = pending;
+        Self { id, class, reason, evidence, evidence_dropped, idempotency_key }
     }
 }
 
@@ -97,14 +98,14 @@ fn human(found: &LookupAnswer, text: &mut Text) {
     ];
     match request {
         None => text.facts(facts),
-        Some(Request { id, class, reason, evidence, .. }) => {
+        Some(Request { id, class, reason, evidence, evidence_dropped, .. }) => {
             text.facts(facts.into_iter().chain([
                 ("request id", Cell::from(id).strong()),
                 ("class", Cell::status(class.as_str())),
                 ("why", reason.into()),
                 ("evidence", (evidence.len() as u64).into()),
             ]));
-            render::evidence(evidence, text);
+            render::evidence(evidence, *evidence_dropped, text);
         }
     }
     if call.contradicted {

@@ -105,7 +105,7 @@ fn human(recovery: &Recovery, text: &mut Text) {
         .print();
     for call in recovery.pending.iter().filter(|call| !call.evidence.is_empty()) {
         text.title(format!("evidence of {}", call.id));
-        render::evidence(&call.evidence, text);
+        render::evidence(&call.evidence, call.evidence_dropped, text);
     }
     text.title(format!("{} completed after the checkpoint", recovery.completed.len()));
     text.list(&recovery.completed, "none")

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import subprocess
+import urllib.request
 import uuid
 from contextlib import aclosing
 
@@ -102,6 +103,28 @@ def test_a_decision_whose_answer_was_lost_is_made_once(url, run_id):
     with sync.connect(url) as rl:
         decisions = [line for line in rl.tail(run_id, until_end=True) if line["payload_type"] == "effect_resolution"]
         assert len(decisions) == 1
+
+
+def test_a_not_done_whose_answer_was_lost_is_made_once_beside_a_later_result_of_another(url, run_id):
+    """The server records the piece that the judge reads at version 2: the other's."""
+    config = Config(url)
+    faults = SyncFaults(config)
+    with sync.Runlog(config, faults) as rl:
+        waiting = taken_over(rl, run_id)
+        payload = {"type": "tool_call_completed", "request_record_id": waiting.id, "result": "of another"}
+        record = {"run_id": run_id, "record_id": "other", "writer_id": "nobody", "writer_epoch": 0, "payload": payload}
+        sent = urllib.request.Request(
+            f"{url}/v1/runs/{run_id}/records", json.dumps(record).encode(), {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(sent) as answer:
+            assert json.loads(answer.read())["reason"] == "fenced"
+        [effect] = rl.undecided(run_id)
+        assert (len(effect.evidence), effect.against) == (2, waiting.against), "a result of the call's own process wins"
+        faults.arm(1, True, lost)
+        rl.decide(effect, "not_done", against=effect.against, who="jo", why="no payment", force=True)
+        assert faults.count > 1
+        with pytest.raises(Conflict):
+            rl.decide(effect, "not_done", against=effect.against, who="jim", why="no payment", force=True)
 
 
 def test_a_lookup_raises_for_a_result_that_is_not_in_the_journal(url, run_id):

@@ -85,6 +85,8 @@ export interface Pending {
   occurrence?: number | null;
   idempotency_key?: string | null;
   evidence: Evidence[];
+  /** Further refused results that were replaced. */
+  evidence_dropped?: number;
   revision?: number;
   basis?: string | null;
   state?: string | null;

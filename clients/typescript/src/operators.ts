@@ -55,7 +55,7 @@ export interface Effect extends Pending {
   readonly run_id: string;
   /** Absent for an effect of another SDK. */
   readonly arguments?: Json;
-  /** The record id of the newest evidence that says that the effect happened. */
+  /** The record id of the evidence that says that the effect happened, and that `adopt` takes. */
   readonly against: string | undefined;
 }
 
@@ -106,7 +106,10 @@ async function withContents(api: Api, listed: Found): Promise<Effect> {
 }
 
 const isStored = (payload: Json | undefined) => isObject(payload) && payload["type"] === STORED;
-const against = (evidence: readonly Evidence[]) => evidence.filter((piece) => HAPPENED.includes(piece.status)).at(-1)?.record_id;
+const against = (evidence: readonly Evidence[]) => {
+  const happened = evidence.filter((piece) => HAPPENED.includes(piece.status));
+  return (happened.find((piece) => piece.adoptable) ?? happened.at(-1))?.record_id;
+};
 
 /** Records a decision about an effect in the state in which it was read. */
 export async function decide(api: Api, effect: Effect, decision: Decision, deciding: Deciding): Promise<void> {
@@ -158,8 +161,15 @@ async function isRecorded(api: Api, effect: Effect, body: { [name: string]: Json
     const [payload, facts] = [recordOf(record["payload"]), recordOf(record["facts"])];
     const isSame = ["decision", "who", "why", "result"].every((name) => encode(payload[name] ?? null) === encode(body[name] ?? null));
     const isOfEffect = payload["request_record_id"] === effect.id && facts["revision"] === body["revision"];
-    return isSame && isOfEffect && (facts["evidence"] ?? null) === (body["evidence"] ?? null);
+    return isSame && isOfEffect && namesEvidence(effect, body, facts["evidence"]);
   });
+}
+
+/** Whether a recorded decision names the evidence of `body`. At schema version 2 the server records another piece that the author of a `not_done` saw. */
+function namesEvidence(effect: Effect, body: { [name: string]: Json }, recorded: Json | undefined): boolean {
+  const named = body["evidence"];
+  if (body["decision"] !== "not_done" || named === undefined) return (recorded ?? null) === (named ?? null);
+  return effect.evidence.some((piece) => piece.record_id === recorded && HAPPENED.includes(piece.status));
 }
 
 /** Looks a call up. Throws `ResultNotRecorded` for a result that is not in the journal. */

@@ -5,7 +5,7 @@ import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import { Active } from "../dist/index.js";
+import { Active, Conflict } from "../dist/index.js";
 import { connectTo, newRun, serve } from "./server.mjs";
 
 const { url, folder } = await serve();
@@ -67,4 +67,34 @@ test("of_two_processes_on_a_run_the_last_continues_and_the_result_of_the_first_i
   await assert.rejects(rl.decide(waiting, "not_done", { who: "jo", why: "?" }), /is evidence that it happened/);
   await rl.decide(waiting, "adopt", { who: "jo", why: "the process says so" });
   assert.equal(await run.tool("pay", { sum: 180 }, {}, () => assert.fail("paid twice")), "paid");
+});
+
+test("a_not_done_whose_answer_was_lost_is_made_once_beside_a_later_result_of_another", async () => {
+  const id = newRun();
+  const first = start(id, "hold");
+  while (!/paying/.test(String(await once(first.child.stdout, "data"))));
+  await rl.open(id, { fromStart: true });
+  first.child.stdin.write("go\n");
+  await first.end;
+  const undecided = async () => {
+    for await (const effect of rl.undecided(id)) return effect;
+  };
+  const waiting = await undecided();
+  const payload = { type: "tool_call_completed", request_record_id: waiting.id, result: "of another" };
+  const record = { run_id: id, record_id: "other", writer_id: "nobody", writer_epoch: 0, payload };
+  const sent = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(record) };
+  assert.equal((await (await fetch(`${url}/v1/runs/${id}/records`, sent)).json()).reason, "fenced");
+  const effect = await undecided();
+  // A result of the call's own process wins. The server records the piece that the judge reads at version 2: the other's.
+  assert.deepEqual([effect.evidence.length, effect.against], [2, waiting.against]);
+  let lost = 0;
+  const losing = connectTo(url, { fetch: async (path, init) => {
+    const answer = await fetch(path, init);
+    if (String(path).includes("/resolution") && !lost++) throw new TypeError("fetch failed");
+    return answer;
+  } });
+  const deciding = { who: "jo", why: "no payment", against: effect.against, force: true };
+  await losing.decide(effect, "not_done", deciding);
+  assert.equal(lost, 2);
+  await assert.rejects(losing.decide(effect, "not_done", { ...deciding, who: "jim" }), Conflict);
 });

@@ -189,6 +189,9 @@ pub struct Pending {
     pub reason: String,
     /// Refused results, oldest first.
     pub evidence: Vec<Evidence>,
+    /// Number of further refused results that were replaced. 0 from an older server.
+    #[serde(default)]
+    pub evidence_dropped: u64,
     /// Number of records that were applied to it or kept as its evidence. A decision names this number. 0 from an older server.
     #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
     #[serde(default)]
@@ -215,7 +218,9 @@ impl Pending {
     /// the effect happened.
     pub fn adoptable(&self) -> Option<&Evidence> {
         let happened = |evidence: &&Evidence| evidence.happened();
-        self.evidence.iter().rfind(happened).or_else(|| self.evidence.last())
+        // An older server marks none.
+        let marked = self.evidence.iter().find(|evidence| evidence.adoptable);
+        marked.or_else(|| self.evidence.iter().rfind(happened)).or_else(|| self.evidence.last())
     }
 }
 
@@ -245,7 +250,10 @@ pub struct Effect {
     pub position: Position,
     /// Refused results that arrived while the effect was pending, oldest first.
     pub evidence: Vec<Evidence>,
-    /// Refused results that arrived after the effect's end and contradict it, oldest first; at most 16. Empty from a server without
+    /// Number of further such results that were replaced. 0 from an older server.
+    #[serde(default)]
+    pub evidence_dropped: u64,
+    /// Refused results that contradict the effect's end, oldest first; at most 32. Empty from a server without
     /// the feature `contradictions`.
     #[serde(default)]
     pub contradicting: Vec<Evidence>,

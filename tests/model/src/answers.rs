@@ -218,6 +218,7 @@ impl Model {
                 "class": if pending { pending_view["class"].clone() } else { Value::Null },
                 "reason": if pending { pending_view["reason"].clone() } else { Value::Null },
                 "evidence": seen.evidence(effect),
+                "evidence_dropped": effect.discarded,
                 "contradicting": seen.contradicting(effect),
                 "contradictions": effect.contradictions,
                 "revision": if pending { pending_view["revision"].clone() } else { Value::Null },

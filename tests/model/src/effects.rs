@@ -71,6 +71,10 @@ pub(crate) struct Effect {
     /// A decision states that the last start did not happen.
     pub(crate) not_done: bool,
     pub(crate) evidence: Vec<Evidence>,
+    /// How much evidence was discarded.
+    pub(crate) discarded: u64,
+    /// Epoch and writer of its first starts.
+    starters: Vec<(u64, String)>,
     /// Counts applied records and results kept as evidence, discarded ones included. Different content under the id
     /// of existing evidence does not count.
     pub(crate) revision: u64,
@@ -122,6 +126,15 @@ impl Effect {
         if rules.fires(Rule::BasisNeverReturns, true) { hashes::after(&self.newest, &content) } else { content }
     }
 
+    /// Another record started it. Of one epoch 4 starts are remembered, of all 16.
+    fn starts_by(&mut self, record: &Value) {
+        let starter = starter(record);
+        let of_epoch = self.starters.iter().filter(|other| other.0 == starter.0).count();
+        if self.starters.len() < 16 && of_epoch < 4 {
+            self.starters.push(starter);
+        }
+    }
+
     fn end(&mut self, status: &str, set_by: usize, content: usize) {
         status.clone_into(&mut self.status);
         self.ended = true;
@@ -148,8 +161,20 @@ impl Effect {
         let last = self.evidence.iter().rposition(reads)?;
         let happened = self.evidence.iter().rposition(|evidence| reads(evidence) && evidence.happened());
         let contradicts = happened.is_some_and(|at| at != last);
-        if rules.fires(Rule::AdoptPrefersCompleted, contradicts) { happened } else { Some(last) }
+        let by_any = if rules.fires(Rule::AdoptPrefersCompleted, contradicts) { happened? } else { last };
+        // A result of a process that started the effect wins over one of others that says the same.
+        let says = self.evidence[by_any].happened();
+        let starts =
+            |evidence: &Evidence| evidence.happened() == says && self.starters.contains(&starter(&evidence.result));
+        let by_starter = self.evidence.iter().rposition(starts).filter(|_| !by_id);
+        let other = by_starter.is_some_and(|at| at != by_any);
+        if rules.fires(Rule::AdoptPrefersStart, other) { by_starter } else { Some(by_any) }
     }
+}
+
+/// Epoch and writer of a record.
+fn starter(record: &Value) -> (u64, String) {
+    (number(record, "/writer_epoch"), text(record, "/writer_id").to_owned())
 }
 
 /// Whether the open states of a family are effects that may have happened.
@@ -226,6 +251,7 @@ fn step(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, at: usize, committe
         "tool_call_attempt" => {
             if let Some(effect) = pending(effects, record) {
                 effect.starts += 1;
+                effect.starts_by(record);
                 effect.last_epoch = number(record, "/writer_epoch");
                 let unchecked = effect.void_start && value_at(record, "/facts/basis").is_none_or(Value::is_null);
                 effect.void_start = rules.fires(Rule::UncheckedAttempt, unchecked);
@@ -287,6 +313,7 @@ fn stepped(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, at: usize, chang
     } else if family.rank(&change.state).is_some() {
         if rules.fires(Rule::IntentAgain, starts(family, &change.state)) {
             effect.starts += 1;
+            effect.starts_by(&run.entries[at].record);
         }
         effect.started = at;
         effect.count(rules, &run.entries[at]);
@@ -371,6 +398,8 @@ fn effect(kind: &'static str, id: &str, at: usize, entry: &Entry) -> Effect {
         started: at,
         not_done: false,
         evidence: Vec::new(),
+        discarded: 0,
+        starters: vec![starter(record)],
         revision: 1,
         newest: entry.content(0, record),
         given_up: false,

@@ -140,6 +140,10 @@ pub enum Rule {
     EvidenceOfBatch,
     /// When more evidence arrives than is kept, the oldest that does not say that the effect happened is discarded.
     EvidenceMakesRoom,
+    /// For each start of an effect one result of its process is kept, even if others append many.
+    EvidenceOfStart,
+    /// A decision with a basis adopts a result of a process that started the effect before one of others.
+    AdoptPrefersStart,
     /// A refused result that contradicts the end of its effect is kept.
     ContradictionKept,
     /// Evidence that the effect happened contradicts another result that ends the effect.
@@ -286,7 +290,7 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Self; 137] = [
+    pub const ALL: [Self; 139] = [
         Self::RepeatOfApplied,
         Self::RepeatOfRefused,
         Self::Renumbered,
@@ -353,6 +357,8 @@ impl Rule {
         Self::EvidenceOfNumbers,
         Self::EvidenceOfBatch,
         Self::EvidenceMakesRoom,
+        Self::EvidenceOfStart,
+        Self::AdoptPrefersStart,
         Self::ContradictionKept,
         Self::EvidenceContradicts,
         Self::ApprovalTransition,

@@ -231,7 +231,7 @@ impl Operator {
         let (happened, result) = (phoned.happened, phoned.result.clone());
         let evidence = effect["evidence"].as_array().and_then(|all| {
             let happened = all.iter().rev().find(|one| one["status"] == "completed");
-            happened.or(all.last())
+            all.iter().find(|one| one["adoptable"] == true).or(happened).or(all.last())
         });
         // An operator who knows the effect does not believe an intruder, and names the evidence that they override.
         let is_false = |one: &&Value| one["record_id"].as_str().is_some_and(intruder::is_by);
@@ -244,6 +244,11 @@ impl Operator {
         let same_id =
             effect["evidence"].as_array().into_iter().flatten().filter(|one| one["record_id"].as_str() == evidence);
         let evidence = evidence.filter(|_| same_id.count() == 1 || !happened || *overrides);
+        // Nor does such a decision adopt a result beside an intruder's, which a decision by revision alone would read.
+        let mut completed =
+            effect["evidence"].as_array().into_iter().flatten().filter(|one| one["status"] == "completed");
+        let is_disputed = completed.any(|one| is_false(&one));
+        let evidence = evidence.filter(|_| !is_disputed || !happened);
         let (given_up, misnamed) = (matches!(choice, Choice::GiveUp), matches!(choice, Choice::Misnamed));
         let decided = match (given_up, happened) {
             (true, _) => Some(failure("given_up", "asked")),

@@ -326,10 +326,14 @@ fn the_command_shows_the_process_of_an_effect_and_asks_again_after_a_takeover() 
 
 /// Posts a result of a process that lost the run, which is kept as evidence.
 fn late(server: &Server, id: &str, payload: &Value) -> anyhow::Result<()> {
+    late_of(server, (&json!("zombie"), &json!(0)), id, payload)
+}
+
+fn late_of(server: &Server, (writer, epoch): (&Value, &Value), id: &str, payload: &Value) -> anyhow::Result<()> {
     let mut payload = payload.clone();
     payload["request_record_id"] = ASKED.into();
     let record =
-        json!({ "run_id": CLAIMED, "record_id": id, "writer_id": "zombie", "writer_epoch": 0, "payload": payload });
+        json!({ "run_id": CLAIMED, "record_id": id, "writer_id": writer, "writer_epoch": epoch, "payload": payload });
     let (_, answer) = server.post(&format!("/v1/runs/{CLAIMED}/records"), &record)?;
     ensure!(answer["reason"] == "fenced", "{answer}");
     Ok(())
@@ -368,8 +372,13 @@ fn the_command_decides_not_done_against_evidence_that_it_happened_only_if_the_ne
     late(&server, "failure", &failed())?;
     let shown = refused(&["--against", "failure"], "late")?;
     ensure!(shown.contains("no such account"), "{shown}");
-    late(&server, "second", &completed(json!("booked")))?;
+    let author = only_pending(&server)?["evidence"][0].clone();
+    let author = (&author["writer_id"], &author["epoch"]);
+    late_of(&server, author, "second", &completed(json!("booked")))?;
     refused(&["--against", "late"], "second")?;
+    // A completion of another process does not replace it.
+    late(&server, "of another", &completed(json!("nobody's")))?;
+    refused(&["--against", "of another"], "second")?;
     ensure!(resolve(&["--against", "second"])?.exits(0)?.json()?["outcome"] == "applied");
     ensure!(only_pending(&server)?["class"] == "retry_safe");
     server.terminate()?;
@@ -404,7 +413,7 @@ fn evidence_has_its_content_time_and_writer_and_says_what_adopt_accepts() -> any
     let large = "x".repeat(2 << 20);
     late(&server, "late", &completed(json!("booked")))?;
     late(&server, "failure", &failed())?;
-    late(&server, "large", &completed(json!(large)))?;
+    late_of(&server, (&before["writer_id"], &before["epoch"]), "large", &completed(json!(large)))?;
     late(&server, "last", &failed())?;
     let pending = only_pending(&server)?;
     let evidence = pending["evidence"].as_array().context("evidence")?;

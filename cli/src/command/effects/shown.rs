@@ -133,7 +133,7 @@ impl Shown {
         if pending.evidence.is_empty() {
             text.line([Cell::from("no evidence").dim()]);
         }
-        render::evidence(&pending.evidence, text);
+        render::evidence(&pending.evidence, pending.evidence_dropped, text);
     }
 }
 

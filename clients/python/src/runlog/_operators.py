@@ -62,8 +62,11 @@ class Effect:
 
     @property
     def against(self) -> str | None:
-        """The record id of the newest evidence that says that the effect happened. `decide(…, "not_done", against=…)` names it."""
+        """The record id of the evidence that says that the effect happened, and that `adopt` takes.
+
+        `decide(…, "not_done", against=…)` names it."""
         happened = [piece for piece in self.evidence if piece["status"] in _HAPPENED]
+        happened = [piece for piece in happened if piece.get("adoptable")] or happened
         return str(happened[-1]["record_id"]) if happened else None
 
 
@@ -177,9 +180,19 @@ def _is_recorded(api: Api, effect: Effect, body: Mapping[str, Json]) -> Steps[bo
         facts: Object = record.get("facts") or {}
         same = all(payload.get(name) == body.get(name) for name in names)
         of_effect = payload.get("request_record_id") == effect.id and facts.get("revision") == body["revision"]
-        if same and of_effect and facts.get("evidence") == body.get("evidence"):
+        if same and of_effect and _names_evidence(effect, body, facts.get("evidence")):
             return True
     return False
+
+
+def _names_evidence(effect: Effect, body: Mapping[str, Json], recorded: Json) -> bool:
+    """Whether a recorded decision names the evidence of `body`.
+
+    At schema version 2 the server records another piece that the author of a `not_done` saw."""
+    named = body.get("evidence")
+    if body["decision"] != "not_done" or named is None:
+        return recorded == named
+    return any(piece["record_id"] == recorded and piece["status"] in _HAPPENED for piece in effect.evidence)
 
 
 def lookup(api: Api, run_id: str, tool: str, args: object, occurrence: int | None) -> Steps[Object]:

@@ -230,7 +230,7 @@ impl Check<'_> {
         row: &EffectRow,
         run_id: RunId<&str>,
         effect: RecordId<&str>,
-        facts: &Facts,
+        facts: &mut Facts,
     ) -> Result<(), Error> {
         let seen = self.origin.basis;
         if seen.is_some_and(|seen| seen != row.newest) {
@@ -271,7 +271,10 @@ impl Check<'_> {
                 // The judge compares the name with the evidence that it reads.
                 let read = by_id.filter(|read| happened(&read.status)).unwrap_or(hidden);
                 let is_seen = seen.is_some() || read.record_id == hidden.record_id;
-                if is_seen && facts.evidence.as_ref() == Some(&read.record_id) {
+                // An author at the basis saw both: a client names the piece that `adopt` takes.
+                let names = [Some(read), seen.map(|_| hidden)].into_iter().flatten();
+                if is_seen && names.map(|one| &one.record_id).any(|id| facts.evidence.as_ref() == Some(id)) {
+                    facts.evidence = Some(read.record_id.clone());
                     return Ok(());
                 }
                 let id = &read.record_id;

@@ -9,7 +9,9 @@ use super::{
 };
 use crate::index::store::{
     self, Rows,
-    effects::{EffectKind, EffectRow, EvidenceRow, Undecided, contradicted, ended, happened, pending, pending_one},
+    effects::{
+        Author, EffectKind, EffectRow, EvidenceRow, Undecided, contradicted, ended, happened, pending, pending_one,
+    },
     records,
     runs::{self, RunRow},
     tool_calls::{CallRow, key as call_key},
@@ -77,6 +79,7 @@ fn project_answer<R: Rows>(
         }
         (PayloadType::ToolCallAttempt, _) => {
             row.attempts += 1;
+            row.add_start(Author::from_record(&record));
             // An attempt without a basis was not checked: the other start may still run.
             let is_start_void = row.is_start_void && record.facts.basis.is_none();
             row.start(record.writer_epoch, (at.offset, at.index));
@@ -132,12 +135,14 @@ pub(super) fn new_row(
         last_started_in: record.writer_epoch,
         has_committed_start: false,
         is_start_void: false,
+        starts: vec![Author::from_record(&record)],
         start_offset: at.offset,
         start_index: at.index,
         journal_seq: record.journal_seq,
         offset: at.offset,
         index: at.index,
         evidence: Vec::new(),
+        evidence_dropped: 0,
         revision: 1,
         newest: content_hash,
         is_newest_counted: true,
@@ -188,6 +193,9 @@ pub(super) fn project_report<R: Rows>(
         None if change == StateChange::Open && step.family.may_have_happened(&step.status) => begins(),
         Some(mut row) if step.is_known() && is_pending => {
             row.start(record.writer_epoch, (at.offset, at.index));
+            if step.family.starts(&step.status) {
+                row.add_start(Author::from_record(&record));
+            }
             EffectRow {
                 status: if change == StateChange::Open { step.status.clone() } else { row.status.clone() },
                 attempts: row.attempts + u32::from(step.family.starts(&step.status)),
@@ -331,6 +339,7 @@ fn project_refused_result<R: Rows>(
         record_id: record.record_id.to_owned(),
         content_hash: record.content_hash(),
         is_first_of_id: is_counted,
+        author: Author::from_record(&record),
         status: status.clone(),
         reason,
         offset: at.offset,

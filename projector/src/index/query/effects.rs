@@ -62,6 +62,7 @@ pub fn pending<R: Rows>(
         Ok(Pending {
             kind: row.kind.into(),
             evidence: shown.evidence(run_id, &row, true)?,
+            evidence_dropped: row.evidence_dropped,
             id,
             tool_name: row.tool_name,
             fingerprint: row.fingerprint,
@@ -289,6 +290,7 @@ fn answer<R: Rows>(
     Ok(Effect {
         position: place.position(row.offset, row.index),
         evidence: shown.evidence(run_id.borrow(), &row, pending)?,
+        evidence_dropped: row.evidence_dropped,
         contradicting: shown.contradicting(run_id.borrow(), &row)?,
         contradictions: row.contradictions,
         since: logged_at_millis.filter(|at| *at > 0).map(|at| super::time(at.cast_unsigned())),

@@ -9,9 +9,10 @@ use super::{
 };
 pub use runlog_schemas::judge::lifecycle::EffectKind;
 use runlog_schemas::{
+    codec::Envelope,
     datum,
     datum::Sha256,
-    id::{ContentHash, Epoch, Fingerprint, JournalSeq, Offset, RecordId, RunId},
+    id::{ContentHash, Epoch, Fingerprint, JournalSeq, Offset, OrEmpty, RecordId, RunId, WriterId},
     judge::{
         self, Class, PendingEffect, Reason,
         lifecycle::{EffectStatus, LifecycleStatus, State},
@@ -83,9 +84,13 @@ pub fn all_contradicted() -> Key {
     Key::new(INDEX, 2)
 }
 
-/// Maximum evidence stored per effect: this number of first results of a record id, and the same number of other
-/// results. Also the maximum number of stored results that contradict its end.
+/// Maximum evidence stored per effect: this number of first results of a record id, the same number of other results, and
+/// one result for each start. Also the maximum number of stored results that contradict its end, beside one for each start.
 pub const EVIDENCE_MAX: usize = 16;
+
+/// Maximum number of starts whose results stay: in total, and of one epoch, so that one process cannot use up the total.
+const STARTS_MAX: usize = 16;
+const STARTS_OF_EPOCH_MAX: usize = 4;
 
 /// Whether a result states that the effect happened.
 pub fn happened(status: &OrOther<LifecycleStatus>) -> bool {
@@ -99,6 +104,23 @@ pub enum Undecided {
     Of(Epoch),
     /// The last start is void.
     OfNoEpoch,
+}
+
+/// The process that wrote a record.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Author {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// The writer; empty if the run was never claimed.
+    pub writer_id: OrEmpty<WriterId>,
+}
+datum!(Author { epoch, writer_id });
+
+impl Author {
+    /// The author of a record.
+    pub fn from_record(record: &Envelope<'_>) -> Self {
+        Self { epoch: record.writer_epoch, writer_id: record.writer_id.into() }
+    }
 }
 
 /// An effect.
@@ -135,6 +157,8 @@ pub struct EffectRow {
     pub has_committed_start: bool,
     /// Whether a skip voids or displaces the record that started it last: then it is no handle's and no epoch's own.
     pub is_start_void: bool,
+    /// The authors of its starts, the first ones: results of others never replace theirs.
+    pub starts: Vec<Author>,
     /// The offset of the record that started it last.
     pub start_offset: Offset,
     /// Its index.
@@ -147,6 +171,8 @@ pub struct EffectRow {
     pub index: u32,
     /// Refused results, oldest first.
     pub evidence: Vec<EvidenceRow>,
+    /// Number of results that were evidence and were replaced.
+    pub evidence_dropped: u64,
     /// Number of records applied to it or stored as its evidence. Includes its request, its decisions and evicted evidence,
     /// but not evidence under the id of other kept evidence. Records about it that a skip voids or displaces count. A decision based on a smaller revision is refused.
     pub revision: u64,
@@ -182,12 +208,14 @@ datum!(EffectRow {
     last_started_in,
     has_committed_start,
     is_start_void,
+    starts,
     start_offset,
     start_index,
     journal_seq,
     offset,
     index,
     evidence,
+    evidence_dropped,
     revision,
     newest,
     is_newest_counted,
@@ -221,6 +249,14 @@ impl EffectRow {
         (self.start_offset, self.start_index) = at;
         // A `not_done` decision asserted that the effect is not running. It has started again.
         self.cleared = false;
+    }
+
+    /// Records the author of a start, unless there are too many.
+    pub fn add_start(&mut self, author: Author) {
+        let of_epoch = self.starts.iter().filter(|start| start.epoch == author.epoch).count();
+        if self.starts.len() < STARTS_MAX && of_epoch < STARTS_OF_EPOCH_MAX {
+            self.starts.push(author);
+        }
     }
 
     /// Whether it may run again without a decision, and why.
@@ -259,9 +295,11 @@ impl EffectRow {
         self.is_newest_void &= !row.reason.may_be_counted();
         // A `not_done` decision asserted that the old process was dead. Its result shows that it was alive.
         self.cleared = false;
-        let first = row.is_first_of_id;
         self.evidence.push(row);
-        gone.extend(evict(&mut self.evidence, first));
+        let evict = |first| evict(&mut self.evidence, &self.starts, first);
+        let evicted: Vec<_> = [true, false].into_iter().filter_map(evict).collect();
+        self.evidence_dropped += evicted.len() as u64;
+        gone.extend(evicted);
         Some(gone)
     }
 
@@ -284,7 +322,7 @@ impl EffectRow {
     pub fn contradict(&mut self, row: EvidenceRow) {
         self.contradictions += 1;
         self.contradicting.push(EvidenceRow { is_first_of_id: false, ..row });
-        evict(&mut self.contradicting, false);
+        evict(&mut self.contradicting, &self.starts, false);
     }
 
     /// The evidence that an `adopt` decision with these facts adopts. A decision without a basis reads only the first
@@ -294,12 +332,12 @@ impl EffectRow {
     }
 
     /// The evidence that a decision would adopt: of all evidence, or (`by_id`) of the first of each record id. If refused
-    /// results contradict one another, a result that states that the effect happened wins over any later failure; among
-    /// equals the last wins.
+    /// results contradict one another, a result that states that the effect happened wins over any failure, and of all evidence one of a
+    /// process that started the effect wins over another; among equals the last wins.
     pub fn adoptable(&self, by_id: bool) -> Option<&EvidenceRow> {
-        let read = |evidence: &&EvidenceRow| !by_id || evidence.is_first_of_id;
-        let happened = self.evidence.iter().rev().filter(read).find(|evidence| happened(&evidence.status));
-        happened.or_else(|| self.evidence.iter().rev().find(read))
+        let read = self.evidence.iter().filter(|evidence| !by_id || evidence.is_first_of_id);
+        // `max_by_key` returns the last of equals.
+        read.max_by_key(|evidence| (happened(&evidence.status), !by_id && self.starts.contains(&evidence.author)))
     }
 
     /// The judge's input for an attempt or a decision on it at an offset, while it is pending.
@@ -330,17 +368,45 @@ impl EffectRow {
     }
 }
 
+/// Which results stay although others arrive: for each start one of its author. Takes those first that state that the effect
+/// happened, and among equals the oldest.
+fn of_starts(results: &[EvidenceRow], starts: &[Author]) -> Vec<bool> {
+    let mut starts = starts.to_vec();
+    let mut stay = vec![false; results.len()];
+    for is_happened in [true, false] {
+        for (result, stays) in results.iter().zip(&mut stay) {
+            let start = starts.iter().position(|start| *start == result.author);
+            if let Some(start) = start.filter(|_| happened(&result.status) == is_happened) {
+                starts.swap_remove(start);
+                *stays = true;
+            }
+        }
+    }
+    stay
+}
+
 /// Evicts evidence beyond [`EVIDENCE_MAX`] among the first results of each id, or among the others. Evicts the oldest that
 /// does not state that the effect happened, or the oldest if all do. [`EffectRow::adopted_by`] thus returns the same as
-/// with all evidence.
-fn evict(evidence: &mut Vec<EvidenceRow>, first: bool) -> Option<EvidenceRow> {
-    let group = |evidence: &&EvidenceRow| evidence.is_first_of_id == first;
-    if evidence.iter().filter(group).count() <= EVIDENCE_MAX {
+/// with all evidence. The result of a start stays; among the first of each id it then no longer counts.
+fn evict(evidence: &mut Vec<EvidenceRow>, starts: &[Author], first: bool) -> Option<EvidenceRow> {
+    let in_group = |piece: &EvidenceRow| piece.is_first_of_id == first;
+    if evidence.iter().filter(|piece| in_group(piece)).count() <= EVIDENCE_MAX {
         return None;
     }
-    let least = evidence.iter().position(|piece| group(&piece) && !happened(&piece.status));
-    let oldest = || evidence.iter().position(|piece| group(&piece));
-    Some(evidence.remove(least.or_else(oldest)?))
+    let stay = of_starts(evidence, starts);
+    let group =
+        evidence.iter().zip(&stay).enumerate().filter(|(_, (piece, stays))| in_group(piece) && (first || !**stays));
+    let group: Vec<_> = group.map(|(at, (piece, _))| (at, happened(&piece.status))).collect();
+    if group.len() <= EVIDENCE_MAX {
+        return None;
+    }
+    let least = group.iter().find(|(_, happened)| !happened).or_else(|| group.first());
+    let at = least.map(|(at, _)| *at)?;
+    if stay[at] {
+        evidence[at].is_first_of_id = false;
+        return None;
+    }
+    Some(evidence.remove(at))
 }
 
 /// A refused result. Its content is stored here, since no other index has it.
@@ -352,6 +418,8 @@ pub struct EvidenceRow {
     pub content_hash: ContentHash,
     /// Whether no other stored evidence had this record id: decisions without a basis read and count only these.
     pub is_first_of_id: bool,
+    /// Its writer and epoch.
+    pub author: Author,
     /// Its statement about the effect.
     pub status: OrOther<LifecycleStatus>,
     /// Why it was refused.
@@ -370,6 +438,7 @@ datum!(EvidenceRow {
     record_id,
     content_hash,
     is_first_of_id,
+    author,
     status,
     reason,
     offset,

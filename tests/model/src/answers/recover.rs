@@ -31,6 +31,7 @@ impl Seen<'_> {
             "class": if safe { "retry_safe" } else { "reconcile_required" },
             "reason": reason,
             "evidence": self.evidence(effect),
+            "evidence_dropped": effect.discarded,
             "revision": effect.revision,
             "basis": effect.newest,
             "attempts": effect.starts,

@@ -1,6 +1,6 @@
 //! Refused results: evidence while their effect is pending, afterwards contradictions of its end.
 
-use super::{Effect, is_effect};
+use super::{Effect, is_effect, starter};
 use crate::{
     lifecycles::{self, Family},
     record::{answers, payload_type, same_payload, text},
@@ -8,6 +8,7 @@ use crate::{
     run::{Entry, Reason, Run},
 };
 use serde_json::Value;
+use std::collections::HashSet;
 
 /// How much evidence is kept of one effect.
 pub(crate) const EVIDENCE_MAX: usize = 16;
@@ -50,7 +51,7 @@ impl Effect {
     fn add_contradiction(&mut self, rules: &Rules, result: Evidence) {
         self.contradictions += 1;
         self.contradicting.push(Evidence { first: false, ..result });
-        make_room(rules, &mut self.contradicting, false);
+        make_room(rules, &mut self.contradicting, &self.starters, false);
     }
 
     /// The result `record` has just ended the effect. Evidence that the effect happened contradicts it, unless the result could have been
@@ -68,14 +69,39 @@ impl Effect {
     }
 }
 
-/// Discards results beyond the limit, among the first of each id or among the others. Results that say the effect
-/// happened are discarded last, older ones first.
-fn make_room(rules: &Rules, results: &mut Vec<Evidence>, first: bool) {
-    let of_group: Vec<usize> = (0..results.len()).filter(|at| results[*at].first == first).collect();
-    if rules.fires(Rule::EvidenceMakesRoom, of_group.len() > EVIDENCE_MAX) {
-        let least = of_group.iter().find(|at| !results[**at].happened());
-        results.remove(*least.unwrap_or(&of_group[0]));
+/// The results that others never replace. Each start keeps one result of its process: the first that says that the effect
+/// happened, otherwise the first failure.
+fn kept_for_starts(results: &[Evidence], starters: &[(u64, String)]) -> HashSet<usize> {
+    let mut kept = HashSet::new();
+    for by in starters {
+        let of_process = |at: &usize| starter(&results[*at].result) == *by && !kept.contains(at);
+        let own: Vec<usize> = (0..results.len()).filter(of_process).collect();
+        kept.extend(own.iter().find(|at| results[**at].happened()).or(own.first()));
     }
+    kept
+}
+
+/// Discards a result beyond the limit, among the first of each id or among the others. Results that say the effect
+/// happened are discarded last, older ones first. A result of a start only leaves the first of each id. Returns whether one
+/// was discarded.
+fn make_room(rules: &Rules, results: &mut Vec<Evidence>, starters: &[(u64, String)], first: bool) -> bool {
+    if results.iter().filter(|one| one.first == first).count() <= EVIDENCE_MAX {
+        return false;
+    }
+    let kept = kept_for_starts(results, starters);
+    let is_kept = |at: usize| kept.contains(&at) && rules.fires(Rule::EvidenceOfStart, true);
+    let in_group = |at: &usize| results[*at].first == first && (first || !is_kept(*at));
+    let of_group: Vec<usize> = (0..results.len()).filter(in_group).collect();
+    if !rules.fires(Rule::EvidenceMakesRoom, of_group.len() > EVIDENCE_MAX) {
+        return false;
+    }
+    let least = *of_group.iter().find(|at| !results[**at].happened()).unwrap_or(&of_group[0]);
+    if is_kept(least) {
+        results[least].first = false;
+        return false;
+    }
+    results.remove(least);
+    true
 }
 
 /// A refused result is kept: as evidence while its effect is pending, and where it contradicts the end. `after_skip`: in a run with a skip.
@@ -133,12 +159,13 @@ fn evidence(rules: &Rules, effect: &mut Effect, (reason, after_skip): (Reason, b
         effect.evidence.remove(same);
     }
     result.first = !uncounted && !rules.fires(Rule::EvidenceById, id_known);
-    let first = result.first;
-    effect.revision += u64::from(first);
+    effect.revision += u64::from(result.first);
     effect.newest = effect.basis_after(rules, result.content.clone());
     effect.void_newest = effect.void_newest && of_batch;
     effect.evidence.push(result);
-    make_room(rules, &mut effect.evidence, first);
+    for first in [true, false] {
+        effect.discarded += u64::from(make_room(rules, &mut effect.evidence, &effect.starters, first));
+    }
     effect.take_back(rules);
     true
 }

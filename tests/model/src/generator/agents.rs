@@ -345,9 +345,16 @@ impl World {
             let status = if self.random.percent(completed) { self.random.pick(happened) } else { None };
             let status = status.unwrap_or("failed");
             let fields = self.late_result_fields(run, &effect, status);
-            let value = self.number(at, fields, Slip::None);
+            let mut value = self.number(at, fields, Slip::None);
+            // Some are of others, which started nothing.
+            let of_others = self.random.percent(50);
+            if of_others {
+                (value["writer_id"], value["writer_epoch"]) = ("nobody".into(), 0.into());
+            }
             self.append_record(&value, AppendFault::None);
-            self.remember(at, value, true);
+            if !of_others {
+                self.remember(at, value, true);
+            }
             if self.random.percent(15) {
                 self.decide(run, id, "not_done");
             }

@@ -1,7 +1,7 @@
 //! Results that are refused with their batch, or among many others, are evidence too.
 
 use super::{NONE, Writer, both, decide, not_done, pending};
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
 fn result_of(call: &str, booking: &str) -> Value {
@@ -52,6 +52,64 @@ fn a_result_of_another_epoch_in_a_batch_is_evidence() -> anyhow::Result<()> {
         says!(second.append("batch", &json!({ "type": "batch", "records": records }), &NONE), "refused batch");
         let now = pending(server, "pay")?;
         ensure!(evidence(&now) == ["booked"] && now["evidence"][0]["epoch"] == first.epoch, "{now}");
+        Ok(())
+    })
+}
+
+/// Appends so many results of somebody who started nothing.
+fn flood(server: &runlog_tests::server::Server, call: &str, results: usize) -> anyhow::Result<()> {
+    let stranger = Writer { server, id: json!("nobody"), epoch: json!(0) };
+    for nth in 0..results {
+        let answer = stranger.append(&format!("{call} fake {nth}"), &result_of(call, &format!("fake {nth}")), &NONE)?;
+        ensure!(answer == "refused fenced" || answer == "refused transition", "{answer}");
+    }
+    Ok(())
+}
+
+#[test]
+fn results_of_others_do_not_push_out_that_of_the_process_that_started_the_call() -> anyhow::Result<()> {
+    both(|server, first| {
+        says!(first.intent("pay", &NONE, &NONE), "applied");
+        Writer::claim(server)?;
+        says!(first.failed("busy", "pay"), "refused fenced");
+        says!(first.append("booked", &result_of("pay", "B-1"), &NONE), "refused fenced");
+        flood(server, "pay", 40)?;
+        let now = pending(server, "pay")?;
+        let adoptable: Vec<_> =
+            now["evidence"].as_array().into_iter().flatten().filter(|one| one["adoptable"] == true).collect();
+        ensure!(adoptable.len() == 1 && adoptable[0]["record_id"] == "booked", "{now}");
+        // The call was started once, so its process has one result that stays.
+        ensure!(evidence(&now).len() == 17 && now["evidence_dropped"] == 25, "{now}");
+        let evidence = json!({ "basis": now["basis"], "revision": now["revision"], "evidence": "booked" });
+        let adopted = decide(server, "pay", "adopt", &evidence)?;
+        let (_, journal) = server.get("/v1/journal")?;
+        if journal.to_string().contains("\"bases\"") {
+            ensure!(adopted == "applied", "{adopted}");
+            let (_, call) = server.get("/v1/runs/r/calls/pay")?;
+            ensure!(call["result"]["booking"] == "B-1", "{call}");
+        } else {
+            // A decision of version 2 reads other results, so the server refuses it.
+            ensure!(adopted == "conflict", "{adopted}");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn results_of_others_do_not_push_out_a_contradiction() -> anyhow::Result<()> {
+    both(|server, first| {
+        says!(first.intent("pay", &NONE, &NONE), "applied");
+        Writer::claim(server)?;
+        let now = pending(server, "pay")?;
+        let done = json!({ "basis": now["basis"], "revision": now["revision"], "result": { "booking": "B-0" } });
+        says!(decide(server, "pay", "done", &done), "applied");
+        says!(first.append("booked", &result_of("pay", "B-1"), &NONE), "refused fenced");
+        flood(server, "pay", 20)?;
+        let (_, listed) = server.get("/v1/effects?contradicted=true&consistency=latest")?;
+        let effect = listed["effects"].as_array().and_then(|all| all.first()).context("an effect")?;
+        let ids = effect["contradicting"].as_array().into_iter().flatten().map(|one| &one["record_id"]);
+        let ids: Vec<_> = ids.collect();
+        ensure!(ids.len() == 17 && ids[0] == "booked" && effect["contradictions"] == 21, "{effect}");
         Ok(())
     })
 }

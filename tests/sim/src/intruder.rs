@@ -50,6 +50,8 @@ impl Intruder {
             Deed::End { fails, in_batch } => self.end(run, &call, (fails, in_batch), shows).await,
             Deed::Resolve => self.resolve(run, &call).await,
             Deed::Skip => self.skip().await,
+            Deed::Borrow { clears, in_batch } => self.borrow(run, &call, (clears, in_batch)).await,
+            Deed::Flood { results, after } => self.flood(run, &call, (results, after), shows).await,
         }
     }
 
@@ -117,6 +119,60 @@ impl Intruder {
             json!({ "payload": payload })
         };
         self.append(run, &claimed, record).await;
+    }
+
+    /// Writes under the epoch of the process that has the run, whose writer and epoch every answer names.
+    async fn borrow(&self, run: u32, call: &Value, (clears, in_batch): (bool, bool)) {
+        let Some((writer_id, epoch)) = self.stage.ledger().claimed_by_token(run) else { return };
+        let id = &call["id"];
+        let payload = if clears {
+            json!({ "type": "effect_resolution", "request_record_id": id, "decision": "not_done", "who": "intruder", "why": "not started" })
+        } else {
+            json!({ "type": "tool_call_completed", "request_record_id": id, "result": { "by": "intruder" } })
+        };
+        let record = |payload: &Value| {
+            json!({ "run_id": run_id(run), "record_id": format!("{PREFIX}{}", ambient::id()), "writer_id": writer_id,
+                "writer_epoch": epoch, "payload": payload })
+        };
+        let mut body = record(&payload);
+        // A server takes no decision in a batch.
+        if clears {
+            body["facts"] = json!({ "epoch": epoch });
+        } else if in_batch {
+            body = json!({ "run_id": run_id(run), "record_id": format!("{PREFIX}{}", ambient::id()), "writer_id": "nobody",
+                "writer_epoch": 0, "payload": { "type": "batch", "records": [body] } });
+        }
+        let path = format!("/v1/runs/{}/records?deadline_ms=5000", run_id(run));
+        let Some((status, answer)) = self.network.ask(Sender::Intruder, "POST", &path, &body).await else { return };
+        self.stage.tell(|| format!("an intruder appends {body}: {status} {answer}"));
+        if status == 403 {
+            self.stage.count("record of an intruder under the epoch of another");
+        }
+        let mut ledger = self.stage.ledger();
+        // A skip can take the claim meanwhile.
+        if status == 200 && ledger.has_claim(run, &writer_id, epoch) {
+            ledger.fail(format!(
+                "an intruder writes under epoch {epoch} of run {run}, which another principal claimed: {answer}"
+            ));
+        }
+    }
+
+    /// Takes the run over, so that the result of its process is refused, and sends many results of nobody.
+    async fn flood(&self, run: u32, call: &Value, (results, after): (u32, u64), shows: bool) {
+        if self.claim(run, shows).await.is_none() {
+            return;
+        }
+        sleep(Duration::from_millis(after)).await;
+        self.stage.count("flood of an intruder");
+        let nobody = Claimed { writer_id: json!("nobody"), epoch: json!(0) };
+        for nth in 0..results {
+            if self.stage.is_over() {
+                return;
+            }
+            let result = json!({ "by": "intruder", "nth": nth });
+            let payload = json!({ "type": "tool_call_completed", "request_record_id": call["id"], "result": result });
+            self.append(run, &nobody, json!({ "payload": payload })).await;
+        }
     }
 
     async fn resolve(&self, run: u32, call: &Value) {

@@ -38,7 +38,8 @@
 //!   the product, and their record ids follow from the steps of the agent. Some look each call up first, some send
 //!   the intent and let the answer say whose it is; some read back in the same request, some in a second one. They
 //!   run a pending call again as the recovery of their opening says, and decide that their own effects were not
-//!   started. Some send an attempt with a wrong number first. A proxy delivers some claims and appends twice.
+//!   started. Some send an attempt with a wrong number first. A proxy delivers some claims and appends twice. Some processes first send
+//!   the claim of the process before them again.
 //!   In some seeds they send intents in a batch with a checkpoint, and results in a batch with a message (`plan::batches`).
 //! * A look at its run from time to time in each process, over the same connection.
 //! * Two clients without a handle that let the server number their records.
@@ -49,7 +50,8 @@
 //!   record shortly before it. The processes of the run may be alive. They also skip records of writers and publishers.
 //! * In some seeds servers accept tokens: handles and clients have the scopes of agents, operators may also decide and skip. In most of
 //!   these seeds an intruder with the scopes of an agent claims runs, with a guessed secret or without one. It decides that calls of other
-//!   processes were not started, records results of these calls, and tries what only operators may do (`intruder`).
+//!   processes were not started, records results of these calls, and tries what only operators may do. It writes under the epoch of
+//!   another process, and floods a call with refused results (`intruder`).
 //! * A reader who asks for recoveries, heads, lookups, outcomes and pending effects at `latest`.
 //! * In some seeds a mirror: a copier copies the log to another log, late and with other offsets, and pauses. For a while some
 //!   requests of all clients go to the mirror's server, also before the mirror has a record. In half of these seeds the copier
@@ -75,7 +77,9 @@
 //! * A decision is applied only to the state that its author saw. Without force it is not applied while the process
 //!   that started the effect is active (`ledger::decisions`).
 //! * A record of an intruder clears no call and, in the schema version in which the judge knows handles, ends none
-//!   (`ledger::intrusions`). What only operators may do is refused.
+//!   (`ledger::intrusions`). What only operators may do is refused, and so is what an intruder writes under the epoch of another. Its
+//!   refused results do not hide that of the process that started the call: `adopt` takes the latter.
+//! * A process that sends the claim of an earlier process again, which has written under it, does not get that claim.
 //! * `ledger::excuses` lists all exceptions, with the reasons. The test prints how often each was used.
 //! * What is acknowledged is in the log, and applied. If it is refused, then because another process had claimed
 //!   the run before, or because an operator decided about the call.
@@ -139,7 +143,7 @@ pub mod world;
 pub use stage::Counts;
 
 /// The faults, by their names in the counts. Every hundred seeds contain each of them.
-pub const FAULTS: [&str; 61] = [
+pub const FAULTS: [&str; 64] = [
     "a record of an unknown schema",
     "acknowledgement lost",
     "acknowledgement never came",
@@ -161,6 +165,7 @@ pub const FAULTS: [&str; 61] = [
     "call cancelled once its effect began",
     "call while another one waits for a decision",
     "checkpoint of a state older than answers",
+    "claim id of an earlier process",
     "client of the protocol killed",
     "client of the protocol paused",
     "copier of a mirror pauses",
@@ -171,6 +176,7 @@ pub const FAULTS: [&str; 61] = [
     "decision without a revision",
     "decision without force",
     "disconnected in mid-request",
+    "flood of an intruder",
     "home lost",
     "key looked up",
     "log truncated at its start",
@@ -179,6 +185,7 @@ pub const FAULTS: [&str; 61] = [
     "panic in the loop",
     "process killed",
     "reader failed for good",
+    "record of an intruder under the epoch of another",
     "refusal of a mirror",
     "reopen cancelled",
     "request lost",

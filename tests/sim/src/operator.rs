@@ -193,6 +193,7 @@ impl Operator {
         let recovery = answer.filter(|(status, _)| *status == 200).map(|(_, recovery)| recovery);
         self.stage.ledger().settle(question, recovery.as_ref());
         let Some(recovery) = recovery else { return };
+        self.stage.ledger().check_adoptable(run, &recovery);
         let pending: Vec<Value> = recovery["pending"].as_array().cloned().unwrap_or_default();
         let seen = seen.get(effect_partition(&recovery).index()).copied().unwrap_or_default();
         for effect in &pending {
@@ -228,6 +229,8 @@ impl Operator {
 
     async fn decide(&self, run: u32, effect: &Value, (request, seen): (&str, Offset), phoned: &Phoned, how: &How) {
         let How { choice, forced, by_basis, overrides } = how;
+        let current = matches!(choice, Choice::GiveUp | Choice::Tell);
+        let by_basis = current && *by_basis && effect["basis"].is_string();
         let (happened, result) = (phoned.happened, phoned.result.clone());
         let evidence = effect["evidence"].as_array().and_then(|all| {
             let happened = all.iter().rev().find(|one| one["status"] == "completed");
@@ -247,7 +250,7 @@ impl Operator {
         // Nor does such a decision adopt a result beside an intruder's, which a decision by revision alone would read.
         let mut completed =
             effect["evidence"].as_array().into_iter().flatten().filter(|one| one["status"] == "completed");
-        let is_disputed = completed.any(|one| is_false(&one));
+        let is_disputed = completed.any(|one| is_false(&one)) && !(by_basis && self.stage.plan.checks_starts());
         let evidence = evidence.filter(|_| !is_disputed || !happened);
         let (given_up, misnamed) = (matches!(choice, Choice::GiveUp), matches!(choice, Choice::Misnamed));
         let decided = match (given_up, happened) {
@@ -260,9 +263,7 @@ impl Operator {
             Choice::Stale => json!(effect["revision"].as_u64().unwrap_or(1) - 1),
             Choice::GiveUp | Choice::Tell | Choice::Misnamed => effect["revision"].clone(),
         };
-        let current = matches!(choice, Choice::GiveUp | Choice::Tell);
         let (basis, forced) = (&effect["basis"], *forced);
-        let by_basis = current && *by_basis && basis.is_string();
         let of = Decided { request: request.to_owned(), seen, result: decided, current, forced, alive: None };
         let number = self.stage.ledger().decides(of);
         let mut body =

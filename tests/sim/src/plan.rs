@@ -120,6 +120,9 @@ pub enum Event {
     GiveUp { run: u32, nth: usize, after: u64, skips_after: u64 },
     /// Servers accept tokens: agents may append, and operators may decide and skip.
     Tokens,
+    /// A client of the protocol first sends the run's last claim again, if a process has written under it: as one that restarts and
+    /// makes its claim's id of its host and its number.
+    ReusesClaim { life: u32 },
     /// A process with the token of an agent acts on a call that another process started, once the run has a pending one. If it claims the
     /// run, it may show a secret that it has guessed.
     Intrusion { run: u32, at: u64, deed: Deed, shows: bool },
@@ -136,6 +139,11 @@ pub enum Deed {
     Resolve,
     /// Skips the record that stopped a partition, or the newest record.
     Skip,
+    /// Appends a record about the call under the epoch of the process that has the run: a result, or a decision that the call did not
+    /// happen; alone, or in a batch.
+    Borrow { clears: bool, in_batch: bool },
+    /// Claims the run, waits so many milliseconds, and sends so many results of the call that are refused.
+    Flood { results: u32, after: u64 },
 }
 
 /// The kind of a record that an operator skips although it was applied.

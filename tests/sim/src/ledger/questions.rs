@@ -102,7 +102,8 @@ fn pending(list: &Value, partition: u32) -> BTreeSet<String> {
 }
 
 fn evidence(call: &Value) -> Vec<Value> {
-    call["evidence"].as_array().into_iter().flatten().map(|one| one["record_id"].clone()).collect()
+    let evidence = call["evidence"].as_array().into_iter().flatten();
+    evidence.map(|one| json!([one["record_id"], one["adoptable"]])).collect()
 }
 
 /// An ended call that an answer about a run lacks, and another answer has.

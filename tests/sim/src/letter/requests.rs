@@ -38,6 +38,30 @@ impl Letter {
         Err(Gone)
     }
 
+    /// Sends the run's last claim again, once its process has written under it. The answer must not say that the claim is this
+    /// process's.
+    pub(super) async fn reuse_claim(&self) {
+        let (claim, ends) = {
+            let ledger = self.stage.ledger();
+            (ledger.used_claim(LETTER), ledger.moves_of_ends())
+        };
+        let Some(claim) = claim else { return };
+        let body = json!({ "record_id": claim.record_id, "claimed_by": claim.claimed_by });
+        let path = format!("/v1/runs/{}/claims?deadline_ms=5000", run_id(LETTER));
+        let Some((status, answer)) = self.network.ask_paused(Sender::Agent, "POST", &path, &body).await else { return };
+        self.tell(|| format!("sends claim {} again: {status} {answer}", claim.record_id));
+        if answer["kind"] == "claim_lost" {
+            self.stage.count("claim id of an earlier process");
+        }
+        let mut ledger = self.stage.ledger();
+        // A server that reads an older end of the log does not know what was written.
+        let reads_all = !ends.is_deposed && ends == ledger.moves_of_ends();
+        if status == 200 && answer["epoch"] == claim.epoch && reads_all && ledger.used_claim(LETTER) == Some(claim) {
+            ledger
+                .fail(format!("a process gets a claim of run {LETTER} under which another one has written: {answer}"));
+        }
+    }
+
     /// A proxy delivers an append or a claim again.
     fn copy_later(&self, method: &'static str, path: &str, body: &Value) {
         if method != "POST" || self.stage.is_healed() || !self.percent(COPIES) {

@@ -8,6 +8,8 @@ use crate::dice::Dice;
 const PURPOSE: u64 = 4;
 /// The purpose that [`revoke_permission`] is drawn for.
 const REVOKED: u64 = 5;
+/// The purpose that [`Event::ReusesClaim`] is drawn for.
+const REUSED: u64 = 9;
 /// The number of the first of these lives.
 pub(super) const FIRST_LIFE: u32 = 50;
 
@@ -51,6 +53,11 @@ pub(super) fn draw(seed: u64, events: &mut Vec<Event>) {
     let mut dice = Dice::new(seed, REVOKED);
     if dice.percent(10) {
         revoke_permission(&mut dice, events);
+    }
+    let mut dice = Dice::new(seed, REUSED);
+    if dice.percent(30) {
+        let life = FIRST_LIFE + u32::try_from(dice.between(1, 2)).unwrap_or(1);
+        events.push(Event::ReusesClaim { life });
     }
 }
 

@@ -73,8 +73,8 @@ pub(crate) struct Effect {
     pub(crate) evidence: Vec<Evidence>,
     /// How much evidence was discarded.
     pub(crate) discarded: u64,
-    /// Epoch and writer of its first starts.
-    starters: Vec<(u64, String)>,
+    /// The epochs of its first starts.
+    start_epochs: Vec<u64>,
     /// Counts applied records and results kept as evidence, discarded ones included. Different content under the id
     /// of existing evidence does not count.
     pub(crate) revision: u64,
@@ -128,10 +128,10 @@ impl Effect {
 
     /// Another record started it. Of one epoch 4 starts are remembered, of all 16.
     fn starts_by(&mut self, record: &Value) {
-        let starter = starter(record);
-        let of_epoch = self.starters.iter().filter(|other| other.0 == starter.0).count();
-        if self.starters.len() < 16 && of_epoch < 4 {
-            self.starters.push(starter);
+        let epoch = epoch(record);
+        let of_epoch = self.start_epochs.iter().filter(|other| **other == epoch).count();
+        if self.start_epochs.len() < 16 && of_epoch < 4 {
+            self.start_epochs.push(epoch);
         }
     }
 
@@ -162,19 +162,18 @@ impl Effect {
         let happened = self.evidence.iter().rposition(|evidence| reads(evidence) && evidence.happened());
         let contradicts = happened.is_some_and(|at| at != last);
         let by_any = if rules.fires(Rule::AdoptPrefersCompleted, contradicts) { happened? } else { last };
-        // A result of a process that started the effect wins over one of others that says the same.
+        // A result of an epoch that started the effect wins over one of others that says the same.
         let says = self.evidence[by_any].happened();
         let starts =
-            |evidence: &Evidence| evidence.happened() == says && self.starters.contains(&starter(&evidence.result));
+            |evidence: &Evidence| evidence.happened() == says && self.start_epochs.contains(&epoch(&evidence.result));
         let by_starter = self.evidence.iter().rposition(starts).filter(|_| !by_id);
         let other = by_starter.is_some_and(|at| at != by_any);
         if rules.fires(Rule::AdoptPrefersStart, other) { by_starter } else { Some(by_any) }
     }
 }
 
-/// Epoch and writer of a record.
-fn starter(record: &Value) -> (u64, String) {
-    (number(record, "/writer_epoch"), text(record, "/writer_id").to_owned())
+fn epoch(record: &Value) -> u64 {
+    number(record, "/writer_epoch")
 }
 
 /// Whether the open states of a family are effects that may have happened.
@@ -399,7 +398,7 @@ fn effect(kind: &'static str, id: &str, at: usize, entry: &Entry) -> Effect {
         not_done: false,
         evidence: Vec::new(),
         discarded: 0,
-        starters: vec![starter(record)],
+        start_epochs: vec![epoch(record)],
         revision: 1,
         newest: entry.content(0, record),
         given_up: false,

@@ -9,9 +9,7 @@ use super::{
 };
 use crate::index::store::{
     self, Rows,
-    effects::{
-        Author, EffectKind, EffectRow, EvidenceRow, Undecided, contradicted, ended, happened, pending, pending_one,
-    },
+    effects::{EffectKind, EffectRow, EvidenceRow, Undecided, contradicted, ended, happened, pending, pending_one},
     records,
     runs::{self, RunRow},
     tool_calls::{CallRow, key as call_key},
@@ -79,7 +77,7 @@ fn project_answer<R: Rows>(
         }
         (PayloadType::ToolCallAttempt, _) => {
             row.attempts += 1;
-            row.add_start(Author::from_record(&record));
+            row.add_start(record.writer_epoch);
             // An attempt without a basis was not checked: the other start may still run.
             let is_start_void = row.is_start_void && record.facts.basis.is_none();
             row.start(record.writer_epoch, (at.offset, at.index));
@@ -135,7 +133,7 @@ pub(super) fn new_row(
         last_started_in: record.writer_epoch,
         has_committed_start: false,
         is_start_void: false,
-        starts: vec![Author::from_record(&record)],
+        starts: vec![record.writer_epoch],
         start_offset: at.offset,
         start_index: at.index,
         journal_seq: record.journal_seq,
@@ -194,7 +192,7 @@ pub(super) fn project_report<R: Rows>(
         Some(mut row) if step.is_known() && is_pending => {
             row.start(record.writer_epoch, (at.offset, at.index));
             if step.family.starts(&step.status) {
-                row.add_start(Author::from_record(&record));
+                row.add_start(record.writer_epoch);
             }
             EffectRow {
                 status: if change == StateChange::Open { step.status.clone() } else { row.status.clone() },
@@ -339,7 +337,7 @@ fn project_refused_result<R: Rows>(
         record_id: record.record_id.to_owned(),
         content_hash: record.content_hash(),
         is_first_of_id: is_counted,
-        author: Author::from_record(&record),
+        epoch: record.writer_epoch,
         status: status.clone(),
         reason,
         offset: at.offset,

@@ -9,10 +9,9 @@ use super::{
 };
 pub use runlog_schemas::judge::lifecycle::EffectKind;
 use runlog_schemas::{
-    codec::Envelope,
     datum,
     datum::Sha256,
-    id::{ContentHash, Epoch, Fingerprint, JournalSeq, Offset, OrEmpty, RecordId, RunId, WriterId},
+    id::{ContentHash, Epoch, Fingerprint, JournalSeq, Offset, RecordId, RunId},
     judge::{
         self, Class, PendingEffect, Reason,
         lifecycle::{EffectStatus, LifecycleStatus, State},
@@ -106,23 +105,6 @@ pub enum Undecided {
     OfNoEpoch,
 }
 
-/// The process that wrote a record.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Author {
-    /// The epoch.
-    pub epoch: Epoch,
-    /// The writer; empty if the run was never claimed.
-    pub writer_id: OrEmpty<WriterId>,
-}
-datum!(Author { epoch, writer_id });
-
-impl Author {
-    /// The author of a record.
-    pub fn from_record(record: &Envelope<'_>) -> Self {
-        Self { epoch: record.writer_epoch, writer_id: record.writer_id.into() }
-    }
-}
-
 /// An effect.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct EffectRow {
@@ -157,8 +139,8 @@ pub struct EffectRow {
     pub has_committed_start: bool,
     /// Whether a skip voids or displaces the record that started it last: then it is no handle's and no epoch's own.
     pub is_start_void: bool,
-    /// The authors of its starts, the first ones: results of others never replace theirs.
-    pub starts: Vec<Author>,
+    /// The epochs of its starts, the first ones: results of other epochs never replace theirs.
+    pub starts: Vec<Epoch>,
     /// The offset of the record that started it last.
     pub start_offset: Offset,
     /// Its index.
@@ -251,11 +233,11 @@ impl EffectRow {
         self.cleared = false;
     }
 
-    /// Records the author of a start, unless there are too many.
-    pub fn add_start(&mut self, author: Author) {
-        let of_epoch = self.starts.iter().filter(|start| start.epoch == author.epoch).count();
+    /// Records the epoch of a start, unless there are too many.
+    pub fn add_start(&mut self, epoch: Epoch) {
+        let of_epoch = self.starts.iter().filter(|start| **start == epoch).count();
         if self.starts.len() < STARTS_MAX && of_epoch < STARTS_OF_EPOCH_MAX {
-            self.starts.push(author);
+            self.starts.push(epoch);
         }
     }
 
@@ -332,12 +314,12 @@ impl EffectRow {
     }
 
     /// The evidence that a decision would adopt: of all evidence, or (`by_id`) of the first of each record id. If refused
-    /// results contradict one another, a result that states that the effect happened wins over any failure, and of all evidence one of a
-    /// process that started the effect wins over another; among equals the last wins.
+    /// results contradict one another, a result that states that the effect happened wins over any failure, and of all evidence one of an
+    /// epoch that started the effect wins over another; among equals the last wins.
     pub fn adoptable(&self, by_id: bool) -> Option<&EvidenceRow> {
         let read = self.evidence.iter().filter(|evidence| !by_id || evidence.is_first_of_id);
         // `max_by_key` returns the last of equals.
-        read.max_by_key(|evidence| (happened(&evidence.status), !by_id && self.starts.contains(&evidence.author)))
+        read.max_by_key(|evidence| (happened(&evidence.status), !by_id && self.starts.contains(&evidence.epoch)))
     }
 
     /// The judge's input for an attempt or a decision on it at an offset, while it is pending.
@@ -368,14 +350,14 @@ impl EffectRow {
     }
 }
 
-/// Which results stay although others arrive: for each start one of its author. Takes those first that state that the effect
-/// happened, and among equals the oldest.
-fn of_starts(results: &[EvidenceRow], starts: &[Author]) -> Vec<bool> {
+/// Which results stay although others arrive: for each start one of its epoch: the oldest that states that the effect
+/// happened, or the oldest of all.
+fn of_starts(results: &[EvidenceRow], starts: &[Epoch]) -> Vec<bool> {
     let mut starts = starts.to_vec();
     let mut stay = vec![false; results.len()];
     for is_happened in [true, false] {
         for (result, stays) in results.iter().zip(&mut stay) {
-            let start = starts.iter().position(|start| *start == result.author);
+            let start = starts.iter().position(|start| *start == result.epoch);
             if let Some(start) = start.filter(|_| happened(&result.status) == is_happened) {
                 starts.swap_remove(start);
                 *stays = true;
@@ -388,7 +370,7 @@ fn of_starts(results: &[EvidenceRow], starts: &[Author]) -> Vec<bool> {
 /// Evicts evidence beyond [`EVIDENCE_MAX`] among the first results of each id, or among the others. Evicts the oldest that
 /// does not state that the effect happened, or the oldest if all do. [`EffectRow::adopted_by`] thus returns the same as
 /// with all evidence. The result of a start stays; among the first of each id it then no longer counts.
-fn evict(evidence: &mut Vec<EvidenceRow>, starts: &[Author], first: bool) -> Option<EvidenceRow> {
+fn evict(evidence: &mut Vec<EvidenceRow>, starts: &[Epoch], first: bool) -> Option<EvidenceRow> {
     let in_group = |piece: &EvidenceRow| piece.is_first_of_id == first;
     if evidence.iter().filter(|piece| in_group(piece)).count() <= EVIDENCE_MAX {
         return None;
@@ -418,8 +400,8 @@ pub struct EvidenceRow {
     pub content_hash: ContentHash,
     /// Whether no other stored evidence had this record id: decisions without a basis read and count only these.
     pub is_first_of_id: bool,
-    /// Its writer and epoch.
-    pub author: Author,
+    /// Its epoch.
+    pub epoch: Epoch,
     /// Its statement about the effect.
     pub status: OrOther<LifecycleStatus>,
     /// Why it was refused.
@@ -438,7 +420,7 @@ datum!(EvidenceRow {
     record_id,
     content_hash,
     is_first_of_id,
-    author,
+    epoch,
     status,
     reason,
     offset,

@@ -1,6 +1,6 @@
 //! Refused results: evidence while their effect is pending, afterwards contradictions of its end.
 
-use super::{Effect, is_effect, starter};
+use super::{Effect, epoch, is_effect};
 use crate::{
     lifecycles::{self, Family},
     record::{answers, payload_type, same_payload, text},
@@ -51,7 +51,7 @@ impl Effect {
     fn add_contradiction(&mut self, rules: &Rules, result: Evidence) {
         self.contradictions += 1;
         self.contradicting.push(Evidence { first: false, ..result });
-        make_room(rules, &mut self.contradicting, &self.starters, false);
+        make_room(rules, &mut self.contradicting, &self.start_epochs, false);
     }
 
     /// The result `record` has just ended the effect. Evidence that the effect happened contradicts it, unless the result could have been
@@ -69,13 +69,13 @@ impl Effect {
     }
 }
 
-/// The results that others never replace. Each start keeps one result of its process: the first that says that the effect
+/// The results that others never replace. Each start keeps one result of its epoch: the first that says that the effect
 /// happened, otherwise the first failure.
-fn kept_for_starts(results: &[Evidence], starters: &[(u64, String)]) -> HashSet<usize> {
+fn kept_for_starts(results: &[Evidence], start_epochs: &[u64]) -> HashSet<usize> {
     let mut kept = HashSet::new();
-    for by in starters {
-        let of_process = |at: &usize| starter(&results[*at].result) == *by && !kept.contains(at);
-        let own: Vec<usize> = (0..results.len()).filter(of_process).collect();
+    for by in start_epochs {
+        let of_epoch = |at: &usize| epoch(&results[*at].result) == *by && !kept.contains(at);
+        let own: Vec<usize> = (0..results.len()).filter(of_epoch).collect();
         kept.extend(own.iter().find(|at| results[**at].happened()).or(own.first()));
     }
     kept
@@ -84,11 +84,11 @@ fn kept_for_starts(results: &[Evidence], starters: &[(u64, String)]) -> HashSet<
 /// Discards a result beyond the limit, among the first of each id or among the others. Results that say the effect
 /// happened are discarded last, older ones first. A result of a start only leaves the first of each id. Returns whether one
 /// was discarded.
-fn make_room(rules: &Rules, results: &mut Vec<Evidence>, starters: &[(u64, String)], first: bool) -> bool {
+fn make_room(rules: &Rules, results: &mut Vec<Evidence>, start_epochs: &[u64], first: bool) -> bool {
     if results.iter().filter(|one| one.first == first).count() <= EVIDENCE_MAX {
         return false;
     }
-    let kept = kept_for_starts(results, starters);
+    let kept = kept_for_starts(results, start_epochs);
     let is_kept = |at: usize| kept.contains(&at) && rules.fires(Rule::EvidenceOfStart, true);
     let in_group = |at: &usize| results[*at].first == first && (first || !is_kept(*at));
     let of_group: Vec<usize> = (0..results.len()).filter(in_group).collect();
@@ -164,7 +164,7 @@ fn evidence(rules: &Rules, effect: &mut Effect, (reason, after_skip): (Reason, b
     effect.void_newest = effect.void_newest && of_batch;
     effect.evidence.push(result);
     for first in [true, false] {
-        effect.discarded += u64::from(make_room(rules, &mut effect.evidence, &effect.starters, first));
+        effect.discarded += u64::from(make_room(rules, &mut effect.evidence, &effect.start_epochs, first));
     }
     effect.take_back(rules);
     true

@@ -418,24 +418,29 @@ async def test_a_tool_of_the_wrong_kind_is_refused_before_anything_is_recorded(u
         assert run.pending == [] and await tool(run, {}) == 1
 
 
-def test_an_empty_key_is_refused_by_name_before_anything_is_recorded(url, run_id):
-    @runlog.tool(key=lambda args: args.get("order", ""))
+@pytest.mark.parametrize(
+    "blank", ["", " ", "\t", "\n\r", "\u00a0", "\u200b", "\u2060", "\ufeff \u2800", "\U000e0020"], ids=ascii
+)
+def test_a_key_without_a_visible_character_is_refused_by_name_before_anything_is_recorded(url, run_id, blank):
+    @runlog.tool(key=lambda args: args.get("order", blank))
     def charge(call, args):
         pytest.fail("ran")
 
     with sync.connect(url) as rl, rl.run(run_id) as run:
         for make in (
-            lambda: run.call("charge", {}, lambda call: pytest.fail("ran"), key=""),
-            lambda: run.call("charge", {}, lambda call: pytest.fail("ran"), key="", unique=True),
+            lambda: run.call("charge", {}, lambda call: pytest.fail("ran"), key=blank),
+            lambda: run.call("charge", {}, lambda call: pytest.fail("ran"), key=blank, unique=True),
             lambda: charge(run, {}),
             lambda: charge({}),
         ):
-            with pytest.raises(runlog.Usage, match=r"key of charge is empty.*or None") as refused:
+            with pytest.raises(runlog.Usage, match=r"key of charge is empty or blank.*or None") as refused:
                 make()
             assert refused.value.happened is Happened.NOTHING
         assert rl.recover(run_id).pending == []
+        for key in ("k", " k ", f"{blank}k"):
+            assert run.call("charge", {}, lambda call: call.idempotency_key, key=key).result == key
     # Outside of a run the receiver would get it.
-    plain = runlog.tool(name="charge", key=lambda args: "", plain_outside=True)(charge.function)
+    plain = runlog.tool(name="charge", key=lambda args: blank, plain_outside=True)(charge.function)
     with pytest.raises(runlog.Usage, match="key of charge is empty"):
         plain({})
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import os
+import re
 import subprocess
 import sys
 import traceback
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 from pydantic import BaseModel
 
 import runlog
+import runlog.errors
 import values
 from conftest import command
 from faults import SyncFaults
@@ -386,3 +389,14 @@ def test_the_text_of_an_error_has_no_hidden_characters():
     error = runlog.Invalid("run pay\u200bment\x1b[2J\x9b\U000e0041 ä 決 is\tfenced\n")
     assert str(error) == "run pay\\u200bment\\x1b[2J\\x9b\\U000e0041 ä 決 is\tfenced\n"
     assert error.message.startswith("run pay\u200b"), "a program reads it as it is"
+
+
+def test_a_character_is_blank_if_the_server_calls_it_blank():
+    rule = (Path(__file__).parents[3] / "schemas/src/hidden.rs").read_text().partition("pub fn is_blank")[0]
+    found = re.findall(r"'\\u\{([0-9a-f]+)\}'(?:\.\.='\\u\{([0-9a-f]+)\}')?", rule)
+    listed = {of for first, last in found for of in range(int(first, 16), int(last or first, 16) + 1)}
+    assert len(found) > 10
+    for of in range(sys.maxunicode + 1):
+        character = chr(of)
+        blank = of in listed or character.isspace() or unicodedata.category(character) == "Cc"
+        assert runlog.errors.is_blank(character) == blank, hex(of)

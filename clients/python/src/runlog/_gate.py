@@ -5,8 +5,8 @@
                            otherwise: ReconcileRequired; nothing runs
     new                 ─▶ intent appended, read back ─▶ effect ─▶ result
 
-Read back: at `latest`, as applied, as this handle's record, and with this handle still the run's writer. Matching a call and
-appending its intent happens one call at a time; read-backs and effects of many calls overlap.
+Read back: at `latest`, as applied, as this handle's record, with this handle still the run's writer, and with a call that has not
+changed since. Matching a call and appending its intent happens one call at a time; read-backs and effects of many calls overlap.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ class Gate:
         try:
             yield from session.make_ready(may_have_ended=True)
             replay = session.replay
-            if session.writer.ended is not None or replay.unresolved() is not None or replay.has_revocable():
+            if session.writer.ended is not None or replay.unresolved() is not None or replay.has_revocable(self.key):
                 yield from session.refresh()
             yield from session.covered_calls.find(replay, self.key)
             found = session.replay.take(self.key, self.fingerprint, unique=self.unique)
@@ -223,7 +223,7 @@ class Gate:
         if flight is None:
             return (yield from self._recorded(acked["call"]))
         try:
-            read_back = yield from self._check_may_run(acked)
+            read_back = yield from self._check_may_run(flight, acked)
         except BaseException as error:
             flight.drop()
             if isinstance(error, Error):
@@ -235,7 +235,7 @@ class Gate:
     def _read_back_again(self, admitted: _Admitted) -> Steps[None]:
         acked = {name: member for name, member in admitted.acked.items() if name != "asked_at"}
         try:
-            admitted.read_back = yield from self._check_may_run(acked)
+            admitted.read_back = yield from self._check_may_run(admitted.flight, acked)
         except Error as error:
             error.happened = admitted.not_started
             raise
@@ -348,14 +348,14 @@ class Gate:
                 flight.admit_again(admitted.attempt, (admitted.acked["record_id"], admitted.acked["position"]))
             finally:
                 session.lock.release()
-            admitted.read_back = yield from self._check_may_run(admitted.acked)
+            admitted.read_back = yield from self._check_may_run(flight, admitted.acked)
         except Error as error:
             error.happened = admitted.not_started
             raise
 
-    def _check_may_run(self, acked: Object) -> Steps[SentAt]:
-        """Checks that this handle's intent was applied, **and** that this handle still writes the run.
-        Both are read at `latest` after the acknowledgement, in the same request if the server supports it. The time
+    def _check_may_run(self, flight: InFlight, acked: Object) -> Steps[SentAt]:
+        """Checks that this handle's intent was applied, that its call has not changed since, **and** that this handle still writes
+        the run. All are read at `latest` after the acknowledgement, in the same request if the server supports it. The time
         of the answer reveals a pause of this process. Returns the time of the read-back."""
         session, seconds = self.session, self.config.read_back
         begun = acked.get("asked_at")
@@ -381,6 +381,9 @@ class Gate:
             if answer["epoch"] < session.writer.epoch:
                 raise session.writer.not_writer_in(answer["epoch"])
             raise session.writer.lose(session.taken_over(acked["record_id"], answer))
+        if answer.get("changed"):
+            now = yield from session.pending_call(flight.call.id)
+            raise self.refusals.changed(flight.call.id, acked["record_id"], now)
         return begun
 
     def _recorded(self, found: RecordedCall) -> Steps[Answer]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ._api import Object
-from ._replay import PendingCall
-from .errors import Error, Happened, Invalid, MissingContent, ReconcileRequired, ResultNotRecorded, Unavailable
+from ._replay import PendingCall, pending_call
+from .errors import Error, Happened, Invalid, MissingContent, ReconcileRequired, ResultNotRecorded, Stale, Unavailable
 
 _PLACES_MAX = 10
 """The maximum number of places that an error names."""
@@ -46,6 +46,18 @@ class Refusals:
         options = "--who NAME --why TEXT --done RESULT_AS_JSON"
         command = shell_command("runlog effects resolve", (self.run_id, call), options)
         return f"`{command}`, or with `--not-done`, `--adopt` or `--give-up` in place of `--done`"
+
+    def changed(self, call: str, record_id: str, now: Object | None) -> Error:
+        """Makes the error of a call that has changed since its intent or attempt: a result arrived, or somebody decided about it.
+        `now` is its current state; `None` if it has ended."""
+        if now is not None and now["class"] != "retry_safe":
+            pending = pending_call(now)
+            return self.reconcile(call, pending.reason, pending)
+        message = (
+            f"call {call} of {self.tool} in run {self.run_id} has changed since record {record_id}: its effect was not run; "
+            "make the call again"
+        )
+        return Stale(message, run_id=self.run_id, record_id=call)
 
     def may_have_happened(self, call: str, why: str, safe: str) -> Unavailable:
         """Makes the error of a call that is safe to repeat."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from .errors import Usage
+from .errors import Usage, is_blank
 
 Object = dict[str, Any]
 CallKey: TypeAlias = tuple[str, str] | None
@@ -75,10 +75,10 @@ def _covers(recovery: Object) -> int:
 
 
 def call_key(tool: str, key: str | None) -> CallKey:
-    """The key of a new call. Raises `Usage` for an empty key, which identifies no call at the receiver."""
-    if key == "":
+    """The key of a new call. Raises `Usage` for a key without a visible character, which identifies no call at the receiver."""
+    if key is not None and is_blank(key):
         raise Usage(
-            f"the idempotency key of {tool} is empty: give a key that only this call has, or None for a call without one"
+            f"the idempotency key of {tool} is empty or blank: give a key that only this call has, or None for a call without one"
         )
     return (tool, key) if key is not None else None
 
@@ -289,9 +289,12 @@ class Replay:
                 found.append(of_call | self._details.get(call.id, {}) | state)
         return sorted(found, key=lambda of: self._unanswered.get(of["id"], (0, 0)))
 
-    def has_revocable(self) -> bool:
-        """Whether a pending request may run again only by a decision, which evidence can revoke."""
-        calls = (call for queue in self._keyless.values() for call in queue)
+    def has_revocable(self, key: CallKey) -> bool:
+        """Whether a pending request may run again only by a decision, which evidence can revoke, or the call with `key` is pending:
+        somebody may have decided about it."""
+        calls = [call for queue in self._keyless.values() for call in queue]
+        if key is not None and key in self._keyed:
+            calls.append(self._keyed[key])
         return any(call.pending is not None and call.pending.retry_safe for call in calls)
 
     def refresh(self, recovery: Object) -> None:

@@ -154,7 +154,7 @@ class Settling:
                     self.replay.forget(intent.call.id)
                 self.outbox.never_started.pop(0)
                 continue
-            pending = yield from self._pending(intent.call.id)
+            pending = yield from self.pending_call(intent.call.id)
             if _needs_not_done(pending):
                 try:
                     record = self.writer.records.not_done(intent.call.id, self.writer.epoch)
@@ -163,11 +163,11 @@ class Settling:
                     # An operator decided, an earlier attempt left evidence, or the token may not decide: the journal has
                     # the call's state.
                     self.writer.unacknowledged = None
-                pending = yield from self._pending(intent.call.id)
+                pending = yield from self.pending_call(intent.call.id)
             self._restore(intent, pending)
             self.outbox.never_started.pop(0)
 
-    def _pending(self, call_id: str) -> Steps[Object | None]:
+    def pending_call(self, call_id: str) -> Steps[Object | None]:
         """The journal's current state of a pending call. `None` for a call that is not pending."""
         now = yield from self.api.pending(self.run_id)
         return next((found for found in now["pending"] if found["id"] == call_id), None) if now else None
@@ -244,7 +244,7 @@ class Settling:
         while self.outbox.never_started:
             intent = self.outbox.never_started[0]
             # Only the new writer of a lost run knows whether it started the effect since.
-            if not self.writer.lost and _needs_not_done((yield from self._pending(intent.call.id))):
+            if not self.writer.lost and _needs_not_done((yield from self.pending_call(intent.call.id))):
                 record = self.writer.records.not_done(intent.call.id, self.writer.epoch)
                 with suppress(Forbidden, ReconcileRequired):
                     yield from self.writer.append_evidence(record)
@@ -279,8 +279,9 @@ def _needs_not_done(pending: Object | None) -> bool:
     intent nor its last attempt.
 
     A call with a key, or a repeatable one, may run again anyway, and an earlier attempt of it may have happened: a `not_done` would
-    be false. Any other call gets an attempt only after a decision that it did not happen."""
-    return pending is not None and pending["class"] != "retry_safe"
+    be false. Any other call gets an attempt only after a decision that it did not happen. If a result of an earlier attempt arrived
+    since, somebody else decides."""
+    return pending is not None and pending["class"] != "retry_safe" and not pending["evidence"]
 
 
 def _never_started(attempts: int) -> PendingCall:

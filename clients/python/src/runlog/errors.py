@@ -15,6 +15,12 @@ HIDDEN = re.compile(
     "\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 """Characters that a terminal acts on or that a person cannot see, without tab and line end; as `cli/src/text.rs` has them."""
+_BLANK = re.compile(HIDDEN.pattern.removesuffix("]") + r"\s]*")
+
+
+def is_blank(text: str) -> bool:
+    """Whether a text has no visible character, by the rule of the server (`schemas/src/hidden.rs`)."""
+    return _BLANK.fullmatch(text) is not None
 
 
 def visible(text: str) -> str:

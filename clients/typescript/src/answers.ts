@@ -40,6 +40,8 @@ export interface Outcome {
   position?: Position | null;
   record_writer?: Writer | null;
   writer?: Writer | null;
+  /** In a read-back: the call has changed since the record, which then permits no effect. */
+  changed?: boolean;
 }
 
 /** The outcome of a record that is read back, with the run's writer. */
@@ -50,6 +52,8 @@ export interface ReadBack {
   record_writer?: Writer | null;
   writer_id: string;
   epoch: number;
+  /** Whether the call has changed since the record, which then permits no effect. */
+  changed?: boolean;
 }
 
 /** A result that the journal refused and kept. */

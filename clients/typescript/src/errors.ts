@@ -28,6 +28,11 @@ export interface ErrorDetails {
 const HIDDEN =
   /[\0-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\u{1bca0}-\u{1bca3}\u{1d173}-\u{1d17a}\u{e0000}-\u{e0fff}]/gu;
 
+const BLANK = new RegExp(`^[${HIDDEN.source.slice(1, -1)}\\s]*$`, "u");
+
+/** Whether a text has no visible character, by the rule of the server (schemas/src/hidden.rs). */
+export const isBlank = (text: string): boolean => BLANK.test(text);
+
 /** A text for people: characters that a terminal acts on, or that a person cannot see, are escaped. */
 export const visible = (text: string): string => text.replace(HIDDEN, (found) => `\\u{${found.codePointAt(0)!.toString(16)}}`);
 

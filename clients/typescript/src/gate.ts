@@ -5,8 +5,8 @@
 //                          otherwise: ReconcileRequired; nothing runs
 //   new                 ─▶ intent appended, read back ─▶ effect ─▶ result
 //
-// Read back: at `latest`, as applied, as this handle's record, and with this handle still the run's writer. Matching a call and
-// appending its intent happens one call at a time; read-backs and effects of many calls overlap.
+// Read back: at `latest`, as applied, as this handle's record, with this handle still the run's writer, and with a call that has not
+// changed since. Matching a call and appending its intent happens one call at a time; read-backs and effects of many calls overlap.
 
 import type { ReadBack } from "./answers.js";
 import type { TimedOutcome } from "./api.js";
@@ -212,7 +212,7 @@ export class Gate {
     if ("recorded" in found) return this.#recorded(found.recorded);
     const { flight, attempt, acked } = found;
     try {
-      return { flight, attempt, acked, readBack: await this.#checkMayRun(acked), notStarted: "unknown" };
+      return { flight, attempt, acked, readBack: await this.#checkMayRun(flight, acked), notStarted: "unknown" };
     } catch (error) {
       flight.drop();
       // The intent is in the log.
@@ -226,7 +226,7 @@ export class Gate {
     const { session, key } = this;
     const { replay, writer } = session;
     await session.makeReady(true);
-    if (writer.ended !== undefined || replay.unresolved() || replay.hasRevocable()) await session.refresh();
+    if (writer.ended !== undefined || replay.unresolved() || replay.hasRevocable(key)) await session.refresh();
     await session.coveredCalls.find(replay, key);
     this.caller.check();
     const found = replay.take(key, this.tool, this.fingerprint, this.#unique);
@@ -246,7 +246,7 @@ export class Gate {
 
   async #readBackAgain(admitted: Admitted): Promise<void> {
     try {
-      admitted.readBack = await this.#checkMayRun({ ...admitted.acked, askedAt: undefined });
+      admitted.readBack = await this.#checkMayRun(admitted.flight, { ...admitted.acked, askedAt: undefined });
     } catch (error) {
       if (error instanceof RunlogError) error.happened = admitted.notStarted;
       throw error;
@@ -361,17 +361,17 @@ export class Gate {
         admitted.acked = await this.#appendAttempt(flight.call.id, admitted.attempt, reason);
         flight.admitAgain(admitted.attempt, { recordId: admitted.acked.record_id, position: admitted.acked.position! });
       });
-      admitted.readBack = await this.#checkMayRun(admitted.acked);
+      admitted.readBack = await this.#checkMayRun(flight, admitted.acked);
     } catch (error) {
       if (error instanceof RunlogError) error.happened = admitted.notStarted;
       throw error;
     }
   }
 
-  /** Checks that this handle's intent was applied, **and** that this handle still writes the run. Both are read at `latest` after the
-   * acknowledgement, in the same request if the server supports it. The time of the answer reveals a pause of this process. Returns
-   * the time of the read-back. */
-  async #checkMayRun(acked: TimedOutcome): Promise<SentAt> {
+  /** Checks that this handle's intent was applied, that its call has not changed since, **and** that this handle still writes the run.
+   * All are read at `latest` after the acknowledgement, in the same request if the server supports it. The time of the answer reveals
+   * a pause of this process. Returns the time of the read-back. */
+  async #checkMayRun(flight: InFlight, acked: TimedOutcome): Promise<SentAt> {
     const { session } = this;
     const { writer, api, runId } = session;
     const ms = api.config.readBackMs;
@@ -398,6 +398,7 @@ export class Gate {
       if (answer.epoch < writer.epoch) throw writer.notWriterIn(answer.epoch);
       throw writer.lose(session.takenOver(recordId, answer));
     }
+    if (answer.changed) throw this.#refusals.changed(flight.call.id, recordId, await session.pendingCall(flight.call.id));
     return begun;
   }
 

@@ -38,8 +38,10 @@ export interface HeldResult {
 
 /** An acknowledged intent, or attempt, whose effect this process never started. */
 export interface NeverStarted {
-  readonly call: RecordedCall;
-  readonly key: CallKey | undefined;
+  readonly request: string;
+  /** The call, unless it is among the recorded calls already: an attempt of it, whose append was unknown. */
+  readonly call?: RecordedCall;
+  readonly key?: CallKey;
   readonly recordId: string;
   readonly position: Position;
 }
@@ -152,7 +154,7 @@ export class InFlight {
     const stage = this.#stage;
     this.#stage = "done";
     outbox.running.delete(call.id);
-    if (stage === "admitted") outbox.neverStarted.push({ call, key, ...this.admittedBy });
+    if (stage === "admitted") outbox.neverStarted.push({ request: call.id, call, key, ...this.admittedBy });
     if (stage === "running") {
       const reason = "interrupted while the effect ran: it may have happened";
       const pending = { retrySafe: key !== undefined, reason, attempts: call.pending?.attempts ?? 1, evidence: [] };

@@ -1,8 +1,10 @@
 // Makes the errors of the gate for a call: it may have happened, its answer is not there, or its effect ran.
 
-import type { LostContent } from "./answers.js";
-import { MissingContent, ReconcileRequired, ResultNotRecorded, Unavailable, type Happened, type Marker, type RunlogError } from "./errors.js";
-import type { PendingCall } from "./replay.js";
+import type { LostContent, Pending } from "./answers.js";
+import {
+  MissingContent, ReconcileRequired, ResultNotRecorded, Stale, Unavailable, type Happened, type Marker, type RunlogError,
+} from "./errors.js";
+import { pendingCall, type PendingCall } from "./replay.js";
 
 /** A word of a POSIX shell. */
 const shellWord = (text: string) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
@@ -26,6 +28,15 @@ export class Refusals {
     // Operands that begin with `-` follow `--`, after the options.
     const rest = operands.some((operand) => operand.startsWith("-")) ? `${options} -- ${words}` : `${words} ${options}`;
     return `\`runlog effects resolve ${rest}\`, or with \`--not-done\`, \`--adopt\` or \`--give-up\` in place of \`--done\``;
+  }
+
+  /** Makes the error of a call that has changed since its intent or attempt: a result arrived, or somebody decided about it. `now` is
+   * its current state; `undefined` if it has ended. */
+  changed(call: string, recordId: string, now: Pending | undefined): RunlogError {
+    if (now && now.class !== "retry_safe") return this.reconcile(call, now.reason, pendingCall(now));
+    const message =
+      `call ${call} of ${this.tool} in run ${this.runId} has changed since record ${recordId}: its effect was not run; make the call again`;
+    return new Stale(message, { runId: this.runId, recordId: call });
   }
 
   /** Makes the error of a call that is safe to repeat. */

@@ -5,7 +5,7 @@
 //   neither             ─▶ the call is new
 
 import type { Completed, Evidence, Pending, Position, RecoveryAnswer } from "./answers.js";
-import { Usage } from "./errors.js";
+import { isBlank, Usage } from "./errors.js";
 
 /** A request whose end is not recorded. */
 export interface PendingCall {
@@ -45,18 +45,23 @@ const APPENDED = 2 ** 32;
 export const orderOf = (call: Completed | Pending): Order => [call.journal_seq, call.occurrence ?? 0];
 export const byOrder = (a: Order, b: Order): number => a[0] - b[0] || a[1] - b[1];
 
-/** The key of a new call. Throws `Usage` for an empty key, which identifies no call at the receiver. */
+const keyIn = (tool: string, key: string): CallKey => ({ tool, key, id: JSON.stringify([tool, key]) });
+
+/** The key of a new call. Throws `Usage` for a key without a visible character, which identifies no call at the receiver. */
 export function callKey(tool: string, key: string | null | undefined): CallKey | undefined {
-  if (key === "") throw new Usage(`the idempotency key of ${tool} is empty: give a key that only this call has, or none`);
-  if (key !== undefined && key !== null && typeof key !== "string") throw new Usage(`the idempotency key of ${tool} is a text, not a ${typeof key}`);
-  return key === undefined || key === null ? undefined : { tool, key, id: JSON.stringify([tool, key]) };
+  if (key === undefined || key === null) return undefined;
+  if (typeof key !== "string") throw new Usage(`the idempotency key of ${tool} is a text, not a ${typeof key}`);
+  if (isBlank(key)) {
+    throw new Usage(`the idempotency key of ${tool} is empty or blank: give a key that only this call has, or none for a call without one`);
+  }
+  return keyIn(tool, key);
 }
 
 /** The key of a recorded call. An empty key, which older clients recorded, counts as no key. */
 export const keyOf = (call: Completed | Pending): CallKey | undefined =>
-  call.idempotency_key ? callKey(call.tool_name, call.idempotency_key) : undefined;
+  call.idempotency_key ? keyIn(call.tool_name, call.idempotency_key) : undefined;
 
-const pendingCall = (found: Pending): PendingCall =>
+export const pendingCall = (found: Pending): PendingCall =>
   ({ retrySafe: found.class === "retry_safe", reason: found.reason, attempts: found.attempts, evidence: found.evidence });
 
 /** A pending effect as a call; `undefined` for an effect without a fingerprint, which no call of an agent can match. */
@@ -281,9 +286,11 @@ export class Replay {
     return found.sort((a, b) => byOrder(order(a), order(b)));
   }
 
-  /** Whether a pending request may run again only by a decision, which evidence can revoke. */
-  hasRevocable(): boolean {
-    return [...this.#keyless.values()].some((queue) => queue.some((call) => call.pending?.retrySafe));
+  /** Whether a pending request may run again only by a decision, which evidence can revoke, or the call with `key` is pending:
+   * somebody may have decided about it. */
+  hasRevocable(key: CallKey | undefined): boolean {
+    const keyed = key && this.#keyed.get(key.id);
+    return [...this.#keyless.values(), keyed ? [keyed] : []].some((calls) => calls.some((call) => call.pending?.retrySafe));
   }
 
   /** Updates pending requests from the journal: decisions and evidence may have been recorded in the meantime. */

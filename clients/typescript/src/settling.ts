@@ -5,7 +5,7 @@
 //             ─▶ intents whose effect never started are withdrawn ─▶ released results are recorded
 //             the run is lost or ended ─▶ results are left as evidence
 
-import type { Outcome, Writer as WriterName } from "./answers.js";
+import type { Outcome, Pending, Writer as WriterName } from "./answers.js";
 import type { Api } from "./api.js";
 import type { MessageList } from "./checkpoint.js";
 import { Conflict, Fenced, Forbidden, Invalid, ReconcileRequired, RunlogError, TooLarge, Unavailable } from "./errors.js";
@@ -100,9 +100,8 @@ export class Settling {
     const { payload, record_id: recordId } = record;
     const position = outcome.position!;
     if (payload.type === "tool_call_attempt") {
-      // The request is among the recorded calls; its attempt is only counted.
-      const call = { id: requestOf(record), fingerprint: "", tool: "" };
-      this.outbox.neverStarted.push({ call, key: undefined, recordId, position });
+      // The request is among the recorded calls, and the journal has its key and its state.
+      this.outbox.neverStarted.push({ request: requestOf(record), recordId, position });
       return;
     }
     const tool = String(payload["tool_name"]);
@@ -110,7 +109,7 @@ export class Settling {
     const pending = { retrySafe: true, reason: "its effect was never started", attempts: 1, evidence: [] };
     const call = { id: recordId, fingerprint: String(payload["fingerprint"]), tool, pending };
     this.replay.add(outcome.journal_seq ?? 0, key, call);
-    this.outbox.neverStarted.push({ call, key, recordId, position });
+    this.outbox.neverStarted.push({ request: recordId, call, key, recordId, position });
   }
 
   /** Settles intents whose effect this process never started, so that the calls can run again. */
@@ -121,39 +120,36 @@ export class Settling {
       if (!writer.isWriterIn(answer)) throw writer.lose(this.takenOver(intent.recordId, answer));
       if (!tookEffect(answer) || !writer.wrote(answer)) {
         // The journal refused the intent, but that answer was lost.
-        if (intent.call.fingerprint) this.replay.forget(intent.call.id);
+        if (intent.call) this.replay.forget(intent.request);
         outbox.neverStarted.shift();
         continue;
       }
-      if (!intent.key && (await this.#mustWithdraw(intent.call.id))) {
+      let pending = await this.pendingCall(intent.request);
+      if (needsNotDone(pending)) {
         try {
-          await writer.append(writer.records.notDone(intent.call.id, writer.epoch));
+          await writer.append(writer.records.notDone(intent.request, writer.epoch));
         } catch (error) {
           // An operator decided, an earlier attempt left evidence, or the token may not decide: the journal has the call's state.
           unless(Conflict, Forbidden, ReconcileRequired)(error);
           writer.unacknowledged = undefined;
         }
+        pending = await this.pendingCall(intent.request);
       }
-      await this.#restorePending(intent);
+      this.#restore(intent, pending);
       outbox.neverStarted.shift();
     }
   }
 
-  /** Whether a call whose last attempt never started waits for the decision that it did not happen. With a key, or repeatable, an
-   * earlier attempt may have happened, and the call may run again without a decision. */
-  async #mustWithdraw(call: string): Promise<boolean> {
-    const found = (await this.api.pending(this.runId))?.pending.find(({ id }) => id === call);
-    if (!found || keyOf(found) || found.evidence.length) return false;
-    return found.attempts === 1 || found.class !== "retry_safe";
+  /** The journal's current state of a pending call. `undefined` for a call that is not pending. */
+  async pendingCall(request: string): Promise<Pending | undefined> {
+    return (await this.api.pending(this.runId))?.pending.find(({ id }) => id === request);
   }
 
-  /** Makes a call with the journal's current state answer the next call. */
-  async #restorePending({ call, key }: NeverStarted): Promise<void> {
-    const now = await this.api.pending(this.runId);
-    const pending = now?.pending.find((found) => found.id === call.id);
+  /** Makes a call with the journal's state answer the next call. */
+  #restore({ call, key }: NeverStarted, pending: Pending | undefined): void {
     const known = pending && recordedCall(pending);
-    if (known) this.replay.restore(keyOf(pending!) ?? key, known);
-    else if (call.fingerprint) this.replay.restore(key, { ...call, pending: undefined });
+    if (known) this.replay.restore(keyOf(pending) ?? key, known);
+    else if (call) this.replay.restore(key, { ...call, pending: undefined });
   }
 
   /** Appends the results whose caller has stopped waiting. */
@@ -228,8 +224,8 @@ export class Settling {
     }
     for (let intent = outbox.neverStarted[0]; intent; intent = outbox.neverStarted[0]) {
       // Only the new writer of a lost run knows whether it started the effect since.
-      if (!writer.lost && !intent.key && (await this.#mustWithdraw(intent.call.id))) {
-        const record = writer.records.notDone(intent.call.id, writer.epoch);
+      if (!writer.lost && needsNotDone(await this.pendingCall(intent.request))) {
+        const record = writer.records.notDone(intent.request, writer.epoch);
         await writer.appendEvidence(record).catch(unless(Forbidden, ReconcileRequired));
       }
       outbox.neverStarted.shift();
@@ -264,6 +260,15 @@ export class Settling {
     return new Fenced(message, { runId: this.runId, recordId });
   }
 }
+
+/** Whether this process must record that a call did not happen, so that it can run again. This process started neither its last
+ * intent nor its last attempt.
+ *
+ * A call with a key, or a repeatable one, may run again anyway, and an earlier attempt of it may have happened: a `not_done` would be
+ * false. Any other call gets an attempt only after a decision that it did not happen. If a result of an earlier attempt arrived since,
+ * somebody else decides. */
+const needsNotDone = (pending: Pending | undefined): boolean =>
+  pending !== undefined && pending.class !== "retry_safe" && !pending.evidence.length;
 
 type ErrorKind = abstract new (...args: never[]) => RunlogError;
 

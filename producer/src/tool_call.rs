@@ -155,7 +155,7 @@ impl<'a> Tool<'a> {
         let config = &spec.session.client.config;
         if spec.key.as_deref().is_some_and(is_blank) {
             let message = format!(
-                "the idempotency key of {} is empty or blank: pass a key that only this call has, or none for a call without one",
+                "the idempotency key of {} is empty or blank: give a key that only this call has, or none for a call without one",
                 spec.name
             );
             return Err(invalid(&message));

@@ -230,10 +230,10 @@ impl RunAppender {
     ) -> Result<AckedRecord, Error> {
         self.client.config.count(metric::APPENDED);
         self.client.config.observe(metric::APPEND_SECONDS, sent_at.instant);
-        let Appended { position, outcome, writer, .. } = appended;
+        let Appended { position, outcome, writer, changed, .. } = appended;
         let read_back = writer.zip(outcome.clone()).map(|(writer, outcome)| {
             let Writer { writer_id, epoch } = writer;
-            ReadBack { outcome, epoch, writer_id, changed: false, also: Vec::new() }
+            ReadBack { outcome, epoch, writer_id, changed, also: Vec::new() }
         });
         // A repeat of an earlier record takes no number of the run. A second delivery of this record does not matter:
         // the first took the number.

@@ -73,6 +73,16 @@ pub(crate) fn sent_too_long_ago(run_id: RunId<&str>, acked: &AckedRecord) -> Err
     error.about_record(acked.record_id.borrow()).about_position(&acked.position)
 }
 
+/// Makes the error for a call that changed before its effect: the journal now has its answer, or permits another attempt.
+pub(crate) fn has_changed(run_id: RunId<&str>, tool: &str, call: &RecordId, acked: &AckedRecord) -> Error {
+    let message = format!(
+        "call {call} of {tool} in run {run_id} has changed since record {}: its effect was not run; make the call again",
+        acked.record_id
+    );
+    let error = Error::new(ErrorKind::Stale, Action::Retry, message).about_run(run_id);
+    error.about_record(call.borrow()).about_position(&acked.position)
+}
+
 /// Makes the error for an applied intent whose effect belongs to the process that now writes the run.
 pub(crate) fn taken_over(run_id: RunId<&str>, acked: &AckedRecord, answer: &ReadBack) -> Error {
     let message = format!(

@@ -19,9 +19,9 @@ use crate::{
     transport::{request::RecoveryQuery, run_without_records},
 };
 use runlog_schemas::{
-    answer::{ErrorKind, Feature, Recovery},
+    answer::{ErrorKind, Feature, Pending, Recovery},
     id::{JournalSeq, RecordId},
-    judge::{RunStatus, lifecycle},
+    judge::{Class, RunStatus, lifecycle},
     payload::{EffectResolution, Payload},
     record::JournalRecord,
 };
@@ -117,8 +117,8 @@ impl SessionState {
         }
     }
 
-    /// Settles intents whose effect this process never started, so that the calls can run again. Without a key, a
-    /// record must first state that the effect did not happen, because only this process knows it.
+    /// Settles intents whose effect this process never started, so that the calls can run again. Unless a call may run again
+    /// anyway, a record must first state that the effect did not happen, because only this process knows it.
     pub(crate) async fn settle_never_started(&mut self) -> Result<(), Error> {
         loop {
             // The last intent first, because each goes to the front of the calls with its fingerprint.
@@ -135,20 +135,23 @@ impl SessionState {
                 }
             }
             self.appender.check_ready()?;
-            if key.is_some() || self.decide_not_done(&request).await? {
-                self.restore_never_started(call, key, &record_id);
-            } else {
-                self.leave_to_others(&request, call).await?;
-                self.shared().outbox.forget_never_started(&record_id);
+            let mut now = self.adopt_pending().await?;
+            if needs_not_done(&now, &request) {
+                if self.decide_not_done(&request).await? {
+                    self.restore_never_started(call, key, &record_id);
+                    continue;
+                }
+                now = self.adopt_pending().await?;
             }
+            self.restore_pending(&now, &request, call, key);
+            self.shared().outbox.forget_never_started(&record_id);
         }
     }
 
-    /// Adopts the journal's state of a call whose effect never started: pending, or decided by an operator meanwhile.
-    async fn leave_to_others(&mut self, request: &RecordId, call: Option<RecordedCall>) -> Result<(), Error> {
-        let now = self.adopt_pending().await?;
-        let pending = now.pending.iter().find(|pending| pending.id == *request);
-        let key = pending.and_then(pending_key);
+    /// Restores a call whose effect never started, with the journal's state: pending, or decided by an operator meanwhile.
+    fn restore_pending(&mut self, now: &Recovery, request: &RecordId, call: Option<RecordedCall>, key: CallKey) {
+        let pending = pending_in(now, request);
+        let key = pending.and_then(pending_key).or(key);
         let call = match pending {
             Some(pending) => RecordedCall::from_pending(pending),
             None => call.map(|call| RecordedCall { pending: None, ..call }),
@@ -156,7 +159,6 @@ impl SessionState {
         if let Some(call) = call {
             self.replay.restore(key, call);
         }
-        Ok(())
     }
 
     /// Appends the decision, in this process's own name, that the effect of `request` did not happen. Only once it is applied
@@ -249,7 +251,8 @@ impl SessionState {
                 self.shared().outbox.never_started.clear();
             }
             let Some(intent) = self.shared().outbox.never_started.first().cloned() else { return Ok(()) };
-            if intent.key.is_none() {
+            let now = self.appender.client.pending_recovery().await?;
+            if needs_not_done(&now, &intent.request) {
                 self.leave_not_done(&intent.request).await?;
             }
             self.shared().outbox.forget_never_started(&intent.record_id);
@@ -357,6 +360,20 @@ impl SessionState {
     pub(crate) fn end(&mut self, status: &str) {
         self.appender.state = WriterState::Ended(super::claim::ended(self.appender.client.id(), status));
     }
+}
+
+fn pending_in<'a>(now: &'a Recovery, request: &RecordId) -> Option<&'a Pending> {
+    now.pending.iter().find(|pending| pending.id == *request)
+}
+
+/// Whether this process must record that a call did not happen, so that it can run again. This process started neither its last
+/// intent nor its last attempt.
+///
+/// A call with a key, or a repeatable one, may run again anyway, and an earlier attempt of it may have happened: a `not_done`
+/// would be false. Any other call gets an attempt only after a decision that it did not happen. If a result of an earlier
+/// attempt arrived since, somebody else decides.
+fn needs_not_done(now: &Recovery, request: &RecordId) -> bool {
+    pending_in(now, request).is_some_and(|pending| pending.class != Class::RetrySafe && pending.evidence.is_empty())
 }
 
 /// Whether the server did not append an own decision: it forbids the decision, or knows a result that contradicts it.

@@ -1,7 +1,7 @@
 //! Decides whether the effect of an acknowledged intent may run.
 //!
-//! It may if the intent was applied, **and** this handle still writes the run. Both come from one view at `latest` after the
-//! acknowledgement.
+//! It may if the intent was applied, its call has not changed since, **and** this handle still writes the run. All come from one view
+//! at `latest` after the acknowledgement.
 
 use super::call_spec::CallSpec;
 use crate::{
@@ -11,7 +11,8 @@ use crate::{
     session::{
         in_flight::InFlightCall,
         outcome::{
-            AckedRecord, is_of_another_epoch, not_own_intent, repeats_earlier, sent_too_long_ago, taken_over, too_late,
+            AckedRecord, has_changed, is_of_another_epoch, not_own_intent, repeats_earlier, sent_too_long_ago,
+            taken_over, too_late,
         },
         sent_at::{START_WITHIN, SentAt},
         shared::{Place, earlier_late, not_started},
@@ -19,7 +20,8 @@ use crate::{
 };
 use runlog_schemas::{
     answer::{ErrorKind, ReadBack},
-    id::Epoch,
+    id::{Epoch, RecordId},
+    judge::Class,
 };
 use tokio::time::{timeout, timeout_at};
 
@@ -29,7 +31,8 @@ enum Permission {
     Granted(Box<ReadBack>, SentAt),
     /// It must not run, and the handle stops with this error.
     Denied(Error),
-    /// It must not run, but the handle need not stop: another call failed first, or the run's writer could not be determined.
+    /// It must not run, but the handle need not stop: another call failed first, the call has changed, or the run's writer could not be
+    /// determined.
     NotStarted(Error),
 }
 
@@ -106,6 +109,9 @@ async fn wait_for_permission(
             in_flight.disown();
             return Permission::Denied(not_own_intent(client.id(), acked, &outcome.position));
         }
+        if answer.changed {
+            return Permission::NotStarted(changed(spec, in_flight.id(), acked).await);
+        }
         // Bounded, because an earlier call may never be polled.
         match timeout(config.read_back, place.earlier_failed()).await {
             Ok(None) => {}
@@ -125,6 +131,19 @@ async fn wait_for_permission(
         }
         // The permission expired during an earlier call's read-back.
         acked.read_back = None;
+    }
+}
+
+/// Makes the error of a call that has changed since its intent or attempt: a result arrived, or somebody decided about it.
+async fn changed(spec: &CallSpec<'_>, call: &RecordId, acked: &AckedRecord) -> Error {
+    let client = &spec.session.client;
+    let now = match client.pending_recovery().await {
+        Ok(now) => now,
+        Err(error) => return error,
+    };
+    match now.pending.iter().find(|pending| pending.id == *call) {
+        Some(pending) if pending.class != Class::RetrySafe => spec.pending(call, &pending.reason),
+        _ => has_changed(client.id(), &spec.name, call, acked),
     }
 }
 

@@ -372,7 +372,8 @@ impl Http {
             let position = answer.outcome.position.clone();
             let judged = answer.outcome.outcome != Disposition::Appended;
             let writer = answer.writer.filter(|_| until == AppendUntil::ReadBack);
-            Appended { position, outcome: judged.then_some(answer.outcome), writer, also: answer.also }
+            let outcome = judged.then_some(answer.outcome);
+            Appended { position, outcome, writer, changed: answer.changed, also: answer.also }
         };
         let others = |(answer, record): (&answer::Appended, &&JournalRecord)| {
             answer.outcome.record_id.borrow().is_some_and(|id| id != record.body.record_id.borrow())

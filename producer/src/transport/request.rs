@@ -96,6 +96,8 @@ pub(crate) struct Appended {
     pub(crate) outcome: Option<Outcome>,
     /// The run's writer at `latest` after the acknowledgement, if the backend reports that too.
     pub(crate) writer: Option<Writer>,
+    /// As in a [`ReadBack`](runlog_schemas::answer::ReadBack), if the backend reports the writer.
+    pub(crate) changed: bool,
     /// The outcomes of the records in `AppendAsk::also`, in that order; empty if the backend does not report them.
     pub(crate) also: Vec<Option<Outcome>>,
 }
@@ -104,7 +106,7 @@ impl Appended {
     /// Creates an acknowledgement with a position and no outcome.
     #[cfg(any(feature = "kafka", feature = "embedded"))]
     pub(crate) fn with_position(position: Position) -> Self {
-        Self { position, outcome: None, writer: None, also: Vec::new() }
+        Self { position, outcome: None, writer: None, changed: false, also: Vec::new() }
     }
 }
 

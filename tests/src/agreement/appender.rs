@@ -27,6 +27,8 @@ pub struct Order {
     pub partition: u32,
     /// How it is appended.
     pub how: How,
+    /// The key of the message, hexadecimal.
+    pub key: String,
     /// The encoded record, hexadecimal.
     pub value: String,
 }

@@ -20,7 +20,7 @@ use super::{
     encoding::{self, history},
     http::{Asker, Http, Part},
     model, pure,
-    witness::Witness,
+    witness::{TopicRecord, Witness},
 };
 use crate::{
     kafka::Broker,
@@ -90,9 +90,12 @@ impl ops::AddAssign for Figures {
 struct Send {
     delivery: Delivery,
     how: How,
-    /// The encoded record, as it was last sent.
-    value: Vec<u8>,
+    /// The record, as it was last sent.
+    message: Message,
 }
+
+/// The key and the value of a message.
+type Message = (Vec<u8>, Vec<u8>);
 
 /// The appends of the history, in order. A lost append is left out: its writer was killed before it.
 fn sends(history: &History) -> Vec<Send> {
@@ -107,7 +110,7 @@ fn sends(history: &History) -> Vec<Send> {
                 } else {
                     How::Log
                 };
-                sends.push(Send { delivery: delivery.clone(), how, value: Vec::new() });
+                sends.push(Send { delivery: delivery.clone(), how, message: Message::default() });
             }
             _ => {}
         }
@@ -131,11 +134,11 @@ struct Trial {
     acknowledged: Vec<(usize, u64)>,
     /// The offset in the topic, by partition and offset of the history.
     places: HashMap<(u32, u64), u64>,
-    /// The model's form of each record, by its bytes.
-    known: HashMap<Vec<u8>, What>,
+    /// The model's form of each record, by its message.
+    known: HashMap<Message, What>,
     witness: Witness,
     /// The records of the topic, by partition and offset.
-    stood: HashMap<(u32, u64), Vec<u8>>,
+    stood: HashMap<(u32, u64), Message>,
     model: Model,
     /// The history of the topic's records.
     history: History,
@@ -274,17 +277,13 @@ impl Trial {
             delivery.what = What::Record { record: record.into(), version: *version, datums, contents };
         }
         let written = encoding::encode(&delivery)?;
-        let what = match written.model.what {
-            // The process appends no message keys, so neither the server nor the model can know the run.
-            What::UnknownOfRun { what, .. } => What::UnknownSchema { what },
-            what => what,
-        };
-        self.known.insert(written.log.value.clone(), what);
+        let runlog_log::Delivery { key, value, .. } = written.log;
+        self.known.insert((key.clone(), value.clone()), written.model.what);
         let send = &mut self.sends[index];
-        if written.log.value.len() > RECORD_BYTES_MAX && send.how == How::Log {
+        if value.len() > RECORD_BYTES_MAX && send.how == How::Log {
             send.how = How::Foreign;
         }
-        send.value = written.log.value;
+        send.message = (key, value);
         while self.in_flight.len() >= WINDOW {
             self.receive()?;
         }
@@ -293,7 +292,9 @@ impl Trial {
 
     fn request_append(&mut self, index: usize) -> anyhow::Result<()> {
         let (number, send) = (self.ordered.len(), &self.sends[index]);
-        let order = Order { number, partition: send.delivery.partition, how: send.how, value: hex(&send.value) };
+        let (key, value) = &send.message;
+        let order =
+            Order { number, partition: send.delivery.partition, how: send.how, key: hex(key), value: hex(value) };
         self.ordered.push(index);
         self.in_flight.push_back(number);
         self.appender.as_mut().context("an appender")?.send(&order)
@@ -371,17 +372,18 @@ impl Trial {
     /// Delivers the new records of the topic to the model. Returns whether there were any.
     fn feed(&mut self) -> anyhow::Result<bool> {
         let new = self.witness.read()?;
-        for stood in &new {
-            let what = self.known.get(&stood.value).cloned();
-            let what =
-                what.with_context(|| format!("the record at {}:{} is unknown", stood.partition, stood.offset))?;
-            let (partition, offset) = (stood.partition, stood.offset);
-            let delivery = Delivery { partition, offset, log_millis: stood.millis, what };
+        let any = !new.is_empty();
+        for stood in new {
+            let TopicRecord { partition, offset, millis, key, value } = stood;
+            let message = (key, value);
+            let what = self.known.get(&message).cloned();
+            let what = what.with_context(|| format!("the record at {partition}:{offset} is unknown"))?;
+            let delivery = Delivery { partition, offset, log_millis: millis, what };
             self.model.deliver(&delivery);
             self.history.steps.push(Step::Append { delivery, fault: AppendFault::None });
-            self.stood.insert((partition, offset), stood.value.clone());
+            self.stood.insert((partition, offset), message);
         }
-        Ok(!new.is_empty())
+        Ok(any)
     }
 
     /// Compares all answers while no append is in flight. Repeats the comparison if records of a killed appender appeared in
@@ -435,7 +437,7 @@ impl Trial {
             let send = &self.sends[self.ordered[*number]];
             let stood = self.stood.get(&(send.delivery.partition, *offset));
             ensure!(
-                stood == Some(&send.value),
+                stood == Some(&send.message),
                 "the record acknowledged at {}:{offset} is not in the topic",
                 send.delivery.partition
             );

@@ -27,6 +27,8 @@ pub struct TopicRecord {
     pub offset: u64,
     /// The broker's timestamp, milliseconds since the Unix epoch.
     pub millis: i64,
+    /// The key of the message.
+    pub key: Vec<u8>,
     /// The bytes.
     pub value: Vec<u8>,
 }
@@ -79,6 +81,7 @@ impl Witness {
                         partition,
                         offset: message.offset().try_into()?,
                         millis: message.timestamp().to_millis().context("a stamp")?,
+                        key: message.key().unwrap_or_default().to_vec(),
                         value: message.payload().unwrap_or_default().to_vec(),
                     });
                 }

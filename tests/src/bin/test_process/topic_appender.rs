@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   test_process topic-appender BROKERS TOPIC
-//!   {"number": 0, "partition": 1, "how": "log", "value": "c301…"}        {"number": 0, "offset": 17}
+//!   {"number": 0, "partition": 1, "how": "log", "key": "72", "value": "c301…"}      {"number": 0, "offset": 17}
 //! ```
 
 use anyhow::{Context, anyhow};
@@ -58,7 +58,7 @@ fn listen(log: &KafkaLog, send: &SyncSender<Waiting>) -> anyhow::Result<()> {
     for line in io::stdin().lines() {
         let order: Order = serde_json::from_str(&line?)?;
         if order.how == How::Log {
-            let entry = Entry { value: bytes(&order.value)?, ..Entry::default() };
+            let entry = to_entry(&order)?;
             let ack = log.append(PartitionId::new(order.partition)?, vec![entry]);
             send.send(Waiting::Log(order.number, ack)).map_err(|_| anyhow!("the waiting thread has ended"))?;
         } else {
@@ -105,9 +105,9 @@ struct Transactional {
 
 impl Foreign {
     fn append(&self, order: &Order, transactional: &mut Option<Transactional>) -> anyhow::Result<u64> {
-        let (partition, value) = (PartitionId::new(order.partition)?, bytes(&order.value)?);
+        let (partition, entry) = (PartitionId::new(order.partition)?, to_entry(order)?);
         if order.how == How::Foreign {
-            let landed = append_kafka(&self.config, &[(partition, Entry { value, ..Entry::default() })])?;
+            let landed = append_kafka(&self.config, &[(partition, entry)])?;
             return Ok(landed.first().context("an offset")?.get());
         }
         let Transactional { producer, reports } = match transactional {
@@ -115,8 +115,8 @@ impl Foreign {
             None => transactional.insert(self.transactional()?),
         };
         producer.begin_transaction()?;
-        let record = BaseRecord::<(), _, _>::with_opaque_to(&self.config.topic, order.number);
-        let record = record.partition(partition.signed()).payload(&value);
+        let record = BaseRecord::with_opaque_to(&self.config.topic, order.number).key(&entry.key);
+        let record = record.partition(partition.signed()).payload(&entry.value);
         producer.send(record).map_err(|(error, _)| error)?;
         producer.flush(STEP_WAIT)?;
         let (_, landed) = reports.try_recv()?;
@@ -137,6 +137,10 @@ impl Foreign {
         producer.init_transactions(STEP_WAIT)?;
         Ok(Transactional { producer, reports })
     }
+}
+
+fn to_entry(order: &Order) -> anyhow::Result<Entry> {
+    Ok(Entry { key: bytes(&order.key)?, value: bytes(&order.value)?, ..Entry::default() })
 }
 
 pub(crate) fn bytes(hex: &str) -> anyhow::Result<Vec<u8>> {

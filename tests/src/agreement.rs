@@ -10,6 +10,7 @@
 //! `kafka` does the same to a server on a real topic, with real processes and kills. There the model reads the records of
 //! the topic.
 
+pub mod about;
 pub mod answers;
 pub mod appender;
 pub mod as_of;
@@ -116,7 +117,7 @@ pub fn pure(seed: u64, broken: Option<Rule>) -> Result<Checked, Difference> {
 
 /// Compares all answers. Returns how many were equal, or the first difference.
 fn compare(model: &Model, product: &impl Answers, history: &History) -> Result<u64, difference::Found> {
-    questions::Both { model, product, history, answers: 0 }.everything()
+    questions::Both::new(model, product, history).everything()
 }
 
 /// Compares the answers as of an earlier position. Also folds all runs again and compares their rows with the index.

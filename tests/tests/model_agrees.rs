@@ -79,7 +79,8 @@ fn a_model_that_lacks_a_rule_disagrees() {
         missing.retain(|rule| {
             let broken = if whole.model.rules().fired(*rule) { agreement::pure(seed, Some(*rule)).err() } else { None };
             let Some(found) = broken else { return true };
-            println!("{seed:>8} {:<24} by {}", format!("{rule:?}"), found.question().unwrap_or("a failure"));
+            let report = found.to_string();
+            println!("{:<24} by {}", format!("{rule:?}"), report.lines().next().unwrap_or_default());
             false
         });
         if missing.is_empty() {

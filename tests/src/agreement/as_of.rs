@@ -2,6 +2,7 @@
 //! same position.
 
 use super::{
+    about::About,
     difference::Found,
     in_process::InProcess,
     questions::{Both, Checked},
@@ -40,7 +41,7 @@ pub fn compare<R: Rows>(model: &Model, product: &InProcess<'_, R>, history: &His
         let past = past(product, history, at, run_id, to).map_err(|error| failure(&error))?;
         let rows = vec![past.rows(); product.rows.len()];
         let queries = InProcess { topic: product.topic, rows, parts: Vec::new() };
-        let both = Both { model: &then, product: &queries, history, answers: 0 };
+        let both = Both::new(&then, &queries, history);
         let shown = |id: RunId<&str>, limit: usize| product.show_as_of(id, limit, Some(to));
         answers += both.of_past(run_id, shown).map_err(|found| found.as_of(at, offset))?;
     }
@@ -65,7 +66,8 @@ pub fn rows<R: Rows>(product: &InProcess<'_, R>, history: &History) -> Checked {
         if let Some(key) = there.iter().find_map(differs).or_else(more) {
             let row = |rows: &BTreeMap<Vec<u8>, Vec<u8>>| rows.get(&key).map(|row| hex(row)).into();
             let question = format!("rows of partition {at} folded again");
-            return Err(Found { question, path: hex(&key), model: row(&there), product: row(&folded) });
+            let (model, product) = (row(&there), row(&folded));
+            return Err(Found { question, path: hex(&key), model, product, about: About::default() });
         }
     }
     Ok(())
@@ -93,7 +95,8 @@ fn past<R: Rows>(
 
 fn failure(question: &str, error: &dyn std::fmt::Display) -> Found {
     let product = format!("failed: {error:#}").into();
-    Found { question: question.to_owned(), path: String::new(), model: serde_json::Value::Null, product }
+    let (path, model) = (String::new(), serde_json::Value::Null);
+    Found { question: question.to_owned(), path, model, product, about: About::default() }
 }
 
 pub(super) fn all<R: Rows>(rows: &R) -> BTreeMap<Vec<u8>, Vec<u8>> {

@@ -1,5 +1,6 @@
-//! The first difference between two answers, and its path.
+//! The first difference between two answers, its path, its run and its record.
 
+use super::about::About;
 use serde_json::Value;
 use std::fmt;
 
@@ -17,6 +18,8 @@ pub struct Found {
     pub model: Value,
     /// The product's value at the path.
     pub product: Value,
+    /// The run and the record.
+    pub about: About,
 }
 
 impl Found {
@@ -61,60 +64,97 @@ impl Difference {
     pub fn failed(self, error: &anyhow::Error) -> Self {
         Self { error: Some(format!("{error:#}")), ..self }
     }
-
-    /// The question with different answers; `None` if the product failed.
-    pub fn question(&self) -> Option<&str> {
-        self.what.as_ref().map(|found| found.question.as_str())
-    }
 }
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, position, what, error, log } = self;
-        if !log.is_empty() {
-            writeln!(f, "{}", log.join("\n"))?;
-        }
         write!(f, "seed {seed}, after event {position}: ")?;
         if let Some(error) = error {
             write!(f, "{error}")?;
         }
-        if let Some(Found { question, path, model, product }) = what.as_deref() {
+        if let Some(Found { question, path, model, product, about }) = what.as_deref() {
             let short = |value: &Value| value.to_string().chars().take(WIDTH).collect::<String>();
             let (model, product) = (short(model), short(product));
-            write!(f, "{question}{path}\n    model   {model}\n    product {product}")?;
+            write!(f, "{about}: {question}{path}\n    model   {model}\n    product {product}")?;
         }
-        write!(f, "\n    again: RUNLOG_SEED={seed}")
+        write!(f, "\n    again: RUNLOG_SEED={seed}")?;
+        log.iter().try_for_each(|line| write!(f, "\n{line}"))
     }
 }
 
-/// The first difference of two values: its path and both sides.
-pub fn first(model: &Value, product: &Value) -> Option<(String, Value, Value)> {
-    let sides = |path: &str| Some((path.to_owned(), model.clone(), product.clone()));
+/// The first difference of two values.
+#[derive(Clone, Debug)]
+pub struct First {
+    /// The JSON path.
+    pub path: String,
+    /// The model's value at the path.
+    pub model: Value,
+    /// The product's value at the path.
+    pub product: Value,
+    /// The objects around both values.
+    pub around: Around,
+}
+
+/// The objects around a difference, from the inside.
+#[derive(Clone, Debug, Default)]
+pub struct Around(Vec<Value>);
+
+impl Around {
+    /// Adds an object outside of the others.
+    pub fn add(&mut self, object: &Value) {
+        if object.is_object() {
+            self.0.push(object.clone());
+        }
+    }
+
+    /// The objects, from the inside.
+    pub fn objects(&self) -> impl Iterator<Item = &Value> {
+        self.0.iter()
+    }
+}
+
+impl First {
+    /// Two values that differ as a whole.
+    pub fn whole(model: &Value, product: &Value) -> Self {
+        let mut around = Around::default();
+        [model, product].into_iter().for_each(|value| around.add(value));
+        Self { path: String::new(), model: model.clone(), product: product.clone(), around }
+    }
+
+    /// The same difference as a part of two values.
+    fn within(mut self, part: impl fmt::Display, model: &Value, product: &Value) -> Self {
+        [model, product].into_iter().for_each(|value| self.around.add(value));
+        Self { path: format!("/{part}{}", self.path), ..self }
+    }
+}
+
+/// Finds the first difference of two values.
+pub fn first(model: &Value, product: &Value) -> Option<First> {
+    let absent = Value::from("(absent)");
     match (model, product) {
         (Value::Object(one), Value::Object(other)) => {
             let names = one.keys().chain(other.keys().filter(|name| !one.contains_key(*name)));
-            names.into_iter().find_map(|name| match (one.get(name), other.get(name)) {
-                (Some(one), Some(other)) => first(one, other).map(|(path, a, b)| (format!("/{name}{path}"), a, b)),
-                (one, other) => {
-                    let shown = |side: Option<&Value>| side.cloned().unwrap_or_else(|| "(absent)".into());
-                    Some((format!("/{name}"), shown(one), shown(other)))
-                }
+            names.into_iter().find_map(|name| {
+                let member = match (one.get(name), other.get(name)) {
+                    (Some(one), Some(other)) => first(one, other)?,
+                    (one, other) => First::whole(one.unwrap_or(&absent), other.unwrap_or(&absent)),
+                };
+                Some(member.within(name, model, product))
             })
         }
         (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
-            let pairs = one.iter().zip(other).enumerate();
-            pairs
-                .filter_map(|(at, (one, other))| first(one, other).map(|(path, a, b)| (format!("/{at}{path}"), a, b)))
-                .next()
+            let mut pairs = one.iter().zip(other).enumerate();
+            pairs.find_map(|(at, (one, other))| Some(first(one, other)?.within(at, model, product)))
         }
         (one, other) if one == other => None,
         (Value::Array(one), Value::Array(other)) => {
             // The first different index of two lists of different lengths.
             let at = one.iter().zip(other).take_while(|(one, other)| one == other).count();
-            let shown = |side: &[Value]| side.get(at).cloned().unwrap_or_else(|| "(absent)".into());
-            Some((format!("/{at} of {} and {}", one.len(), other.len()), shown(one), shown(other)))
+            let [left, right] = [one, other].map(|side| side.get(at).unwrap_or(&absent));
+            Some(First::whole(left, right).within(format!("{at} of {} and {}", one.len(), other.len()), model, product))
         }
-        _ => sides(""),
+        _ => Some(First::whole(model, product)),
     }
 }
 

@@ -1,8 +1,9 @@
 //! All queries that both the model and the product answer.
 
 use super::{
+    about::About,
     answers::{Answers, order_pending},
-    difference::{Found, as_given, first},
+    difference::{First, Found, as_given, first},
 };
 use runlog_model::{Delivery, Event, EventFilter, History, Model};
 use runlog_projector::index::{
@@ -25,7 +26,9 @@ pub struct Both<'a, A> {
     /// The input of both.
     pub history: &'a History,
     /// Answers that were equal so far.
-    pub answers: u64,
+    answers: u64,
+    /// The run and the record of the question, as members of an object.
+    asked: Value,
 }
 
 /// The lifecycles: the model's names and the product's indices.
@@ -51,7 +54,12 @@ const REASONS: [(&str, &str); 6] = [
 /// The result of a comparison, or the first difference.
 pub(super) type Checked<T = ()> = Result<T, Found>;
 
-impl<A: Answers> Both<'_, A> {
+impl<'a, A: Answers> Both<'a, A> {
+    /// Both after the same events.
+    pub fn new(model: &'a Model, product: &'a A, history: &'a History) -> Self {
+        Self { model, product, history, answers: 0, asked: Value::Null }
+    }
+
     /// Compares the answers to all questions; returns how many were compared.
     pub fn everything(mut self) -> Checked<u64> {
         self.compare_lists()?;
@@ -60,6 +68,7 @@ impl<A: Answers> Both<'_, A> {
         for run_id in &runs {
             self.compare_run(run_id)?;
         }
+        self.asked = Value::Null;
         self.events()?;
         self.outcomes()?;
         Ok(self.answers)
@@ -74,10 +83,12 @@ impl<A: Answers> Both<'_, A> {
         self.answers += 1;
         let difference = match product {
             Ok(product) => first(model, &product),
-            Err(error) => Some((String::new(), model.clone(), format!("failed: {error:#}").into())),
+            Err(error) => Some(First::whole(model, &format!("failed: {error:#}").into())),
         };
-        let Some((path, model, product)) = difference else { return Ok(()) };
-        Err(Found { question: question.to_owned(), path, model, product })
+        let Some(First { path, model, product, mut around }) = difference else { return Ok(()) };
+        around.add(&self.asked);
+        let about = About::find(&around, self.history, self.model);
+        Err(Found { question: question.to_owned(), path, model, product, about })
     }
 
     fn compare_lists(&mut self) -> Checked {
@@ -163,6 +174,7 @@ impl<A: Answers> Both<'_, A> {
 
     /// The answers that depend only on the run's own rows.
     fn compare_own_rows(&mut self, run_id: &str, id: RunId<&str>) -> Checked {
+        self.asked = json!({ "run_id": run_id });
         let limit = self.limit();
         let mut recovery = self.model.recover(run_id);
         order_pending(&mut recovery);
@@ -298,6 +310,7 @@ impl<A: Answers> Both<'_, A> {
             let record_id = record["record_id"].as_str().unwrap_or_default();
             let model = self.model.first_outcome(run_id, record_id);
             let id = RecordId::new(record_id).expect("a record of the history has an id");
+            self.asked = json!({ "run_id": run_id, "record_id": record_id });
             let answer = self.product.by_id(RunId::new(run_id).expect("a run has an id"), id).map(unnumbered);
             self.equal(&format!("the record {record_id} of {run_id}"), &model, answer)?;
         }
@@ -310,6 +323,7 @@ impl<A: Answers> Both<'_, A> {
             return Ok(());
         }
         let record_id = record["record_id"].as_str().unwrap_or_default();
+        self.asked = json!({ "run_id": run_id, "record_id": record_id });
         let mut model = self.model.outcome(partition, offset, index, record_id);
         let (run, id) = (RunId::new(run_id).expect("an id"), RecordId::new(record_id).expect("an id"));
         let mut answer = self.product.outcome(partition, (offset, index), run, id).map(unnumbered);

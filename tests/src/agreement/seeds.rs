@@ -68,6 +68,6 @@ pub fn each_seed(threads: usize, budget: Budget, check: impl Fn(u64) -> Result<(
     let named_seed = number("RUNLOG_SEED").filter(|_| !failures.is_empty());
     let events = named_seed.map(|seed| super::describe(seed).join("\n")).unwrap_or_default();
     let messages: Vec<String> = failures.into_iter().map(|(_, failure)| failure).collect();
-    assert!(messages.is_empty(), "\n{events}\n{}", messages.join("\n"));
+    assert!(messages.is_empty(), "\n{}\n{events}", messages.join("\n"));
     ran.into_inner()
 }

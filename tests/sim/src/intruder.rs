@@ -157,7 +157,7 @@ impl Intruder {
         }
     }
 
-    /// Takes the run over, so that the result of its process is refused, and sends many results of nobody.
+    /// Takes the run over, so that the result of its process is refused, and sends many results of no process.
     async fn flood(&self, run: u32, call: &Value, (results, after): (u32, u64), shows: bool) {
         if self.claim(run, shows).await.is_none() {
             return;

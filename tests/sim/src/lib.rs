@@ -77,8 +77,8 @@
 //! * A decision is applied only to the state that its author saw. Without force it is not applied while the process
 //!   that started the effect is active (`ledger::decisions`).
 //! * A record of an intruder clears no call and, in the schema version in which the judge knows handles, ends none
-//!   (`ledger::intrusions`). What only operators may do is refused, and so is what an intruder writes under the epoch of another. Its
-//!   refused results do not hide that of the process that started the call: `adopt` takes the latter.
+//!   (`ledger::intrusions`). What only operators may do is refused, and so is what an intruder writes under the epoch of another. `adopt`
+//!   takes the refused result of the process that started the call, and not an intruder's.
 //! * A process that sends the claim of an earlier process again, which has written under it, does not get that claim.
 //! * `ledger::excuses` lists all exceptions, with the reasons. The test prints how often each was used.
 //! * What is acknowledged is in the log, and applied. If it is refused, then because another process had claimed

@@ -120,8 +120,8 @@ pub enum Event {
     GiveUp { run: u32, nth: usize, after: u64, skips_after: u64 },
     /// Servers accept tokens: agents may append, and operators may decide and skip.
     Tokens,
-    /// A client of the protocol first sends the run's last claim again, if a process has written under it: as one that restarts and
-    /// makes its claim's id of its host and its number.
+    /// A client of the protocol first sends the run's last claim again, if a process has written under it, as a restarted process does
+    /// that makes its claim's id of its host and its number.
     ReusesClaim { life: u32 },
     /// A process with the token of an agent acts on a call that another process started, once the run has a pending one. If it claims the
     /// run, it may show a secret that it has guessed.

@@ -150,7 +150,8 @@ fn an_effect_does_not_run_again_if_its_first_result_arrives_before_the_read_back
 fn a_repeat_that_is_dropped_before_its_effect_is_no_not_done_of_the_first_attempt() -> anyhow::Result<()> {
     SUSPENDED_MS.store(10_001, Ordering::SeqCst);
     let server = Launch::temporary()?.partitions(1).with("--write-schema").with("3").start()?;
-    for (run_id, has_key, ends) in [("r1", false, false), ("r2", false, true), ("r3", true, false), ("r4", true, true)] {
+    for (run_id, has_key, ends) in [("r1", false, false), ("r2", false, true), ("r3", true, false), ("r4", true, true)]
+    {
         let (acknowledged, wait_for_acknowledgement) = sync_channel(1);
         let (resume, resumed) = sync_channel(1);
         resume.send(())?;
@@ -180,7 +181,7 @@ fn a_repeat_that_is_dropped_before_its_effect_is_no_not_done_of_the_first_attemp
             }
             Ok(())
         })?;
-        ensure!(decisions(&server, run_id)? == 0, "{run_id}: nobody knows that the first attempt did not happen");
+        ensure!(decisions(&server, run_id)? == 0, "{run_id}: the first attempt may have happened");
     }
     server.terminate()?;
     Ok(())

@@ -71,14 +71,14 @@ impl Effect {
 
 /// The results that others never replace. Each start keeps one result of its epoch: the first that says that the effect
 /// happened, otherwise the first failure.
-fn kept_for_starts(results: &[Evidence], start_epochs: &[u64]) -> HashSet<usize> {
-    let mut kept = HashSet::new();
+fn protected_by_starts(results: &[Evidence], start_epochs: &[u64]) -> HashSet<usize> {
+    let mut protected = HashSet::new();
     for by in start_epochs {
-        let of_epoch = |at: &usize| epoch(&results[*at].result) == *by && !kept.contains(at);
+        let of_epoch = |at: &usize| epoch(&results[*at].result) == *by && !protected.contains(at);
         let own: Vec<usize> = (0..results.len()).filter(of_epoch).collect();
-        kept.extend(own.iter().find(|at| results[**at].happened()).or(own.first()));
+        protected.extend(own.iter().find(|at| results[**at].happened()).or(own.first()));
     }
-    kept
+    protected
 }
 
 /// Discards a result beyond the limit, among the first of each id or among the others. Results that say the effect
@@ -88,8 +88,8 @@ fn make_room(rules: &Rules, results: &mut Vec<Evidence>, start_epochs: &[u64], f
     if results.iter().filter(|one| one.first == first).count() <= EVIDENCE_MAX {
         return false;
     }
-    let kept = kept_for_starts(results, start_epochs);
-    let is_kept = |at: usize| kept.contains(&at) && rules.fires(Rule::EvidenceOfStart, true);
+    let protected = protected_by_starts(results, start_epochs);
+    let is_kept = |at: usize| protected.contains(&at) && rules.fires(Rule::EvidenceOfStart, true);
     let in_group = |at: &usize| results[*at].first == first && (first || !is_kept(*at));
     let of_group: Vec<usize> = (0..results.len()).filter(in_group).collect();
     if !rules.fires(Rule::EvidenceMakesRoom, of_group.len() > EVIDENCE_MAX) {

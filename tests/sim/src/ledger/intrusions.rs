@@ -33,7 +33,7 @@ impl Ledger {
         MovesOfEnds { moves: (deposed, self.ends_moved), is_deposed }
     }
 
-    /// The last claim of a run, if its process has written under it. After a skip the journal may not count what it wrote.
+    /// The last claim of a run, if its process has written under it. After a skip the journal may not count its records.
     pub(crate) fn used_claim(&self, run: u32) -> Option<UsedClaim> {
         let epoch = self.claims.get(&run)?.last()?.epoch;
         if self.has_skip(run) {
@@ -91,7 +91,7 @@ impl Ledger {
         claims.iter().any(|claim| (claim.epoch, claim.writer.as_str()) == (epoch, writer))
     }
 
-    /// The results of an intruder do not hide that of a process that started a call: whoever adopts gets the latter. `recovery` is an
+    /// A decision `adopt` takes a result of a process that started the call, however many results an intruder sent. `recovery` is an
     /// answer about a run.
     pub(crate) fn check_adoptable(&mut self, run: u32, recovery: &Value) {
         let place = (recovery["position"]["partition"].as_u64(), recovery["position"]["offset"].as_u64());

@@ -2,7 +2,6 @@
 //! same position.
 
 use super::{
-    about::About,
     difference::Found,
     in_process::InProcess,
     questions::{Both, Checked},
@@ -67,7 +66,7 @@ pub fn rows<R: Rows>(product: &InProcess<'_, R>, history: &History) -> Checked {
             let row = |rows: &BTreeMap<Vec<u8>, Vec<u8>>| rows.get(&key).map(|row| hex(row)).into();
             let question = format!("rows of partition {at} folded again");
             let (model, product) = (row(&there), row(&folded));
-            return Err(Found { question, path: hex(&key), model, product, about: About::default() });
+            return Err(Found { question, path: hex(&key), model, product, about: Box::default() });
         }
     }
     Ok(())
@@ -96,7 +95,7 @@ fn past<R: Rows>(
 fn failure(question: &str, error: &dyn std::fmt::Display) -> Found {
     let product = format!("failed: {error:#}").into();
     let (path, model) = (String::new(), serde_json::Value::Null);
-    Found { question: question.to_owned(), path, model, product, about: About::default() }
+    Found { question: question.to_owned(), path, model, product, about: Box::default() }
 }
 
 pub(super) fn all<R: Rows>(rows: &R) -> BTreeMap<Vec<u8>, Vec<u8>> {

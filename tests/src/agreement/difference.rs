@@ -18,8 +18,8 @@ pub struct Found {
     pub model: Value,
     /// The product's value at the path.
     pub product: Value,
-    /// The run and the record.
-    pub about: About,
+    /// The run and the record. In a box, since a result with this error is returned often.
+    pub about: Box<About>,
 }
 
 impl Found {

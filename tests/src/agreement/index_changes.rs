@@ -1,6 +1,6 @@
 //! The changes of all indices, per delivery: applied in order they produce the rows of the index.
 
-use super::{about::About, as_of::all, difference::Found, in_process::InProcess, questions::Checked};
+use super::{as_of::all, difference::Found, in_process::InProcess, questions::Checked};
 use runlog_log::Delivery;
 use runlog_projector::index::{
     changes::{
@@ -78,5 +78,5 @@ fn apply(followed: &mut BTreeMap<Vec<u8>, Vec<u8>>, place: &str, Changed { key, 
 
 fn differs(question: &str, what: String) -> Found {
     let (path, model) = (String::new(), serde_json::Value::Null);
-    Found { question: question.to_owned(), path, model, product: what.into(), about: About::default() }
+    Found { question: question.to_owned(), path, model, product: what.into(), about: Box::default() }
 }

@@ -87,7 +87,7 @@ impl<'a, A: Answers> Both<'a, A> {
         };
         let Some(First { path, model, product, mut around }) = difference else { return Ok(()) };
         around.add(&self.asked);
-        let about = About::find(&around, self.history, self.model);
+        let about = Box::new(About::find(&around, self.history, self.model));
         Err(Found { question: question.to_owned(), path, model, product, about })
     }
 

@@ -1,4 +1,4 @@
-//! The files in which killed processes note what they did.
+//! The ledgers of killed processes.
 
 use std::{fs::File, io::Write};
 

@@ -187,7 +187,7 @@ pub fn read_back<R: Rows>(
 }
 
 /// Whether the call that the applied record at an offset and index requested or attempted has changed since: it was started again,
-/// cleared or ended, or a result arrived. False for other records. At most two gets.
+/// cleared or ended, a result arrived, or a skip voided a record about it. False for other records. At most two gets.
 pub fn has_changed<R: Rows>(rows: &R, run_id: RunId<&str>, (offset, index): (Offset, u32)) -> Result<bool, Error> {
     let Some(row) = rows.get::<RecordRow>(&store::records::key(run_id, offset, index))? else { return Ok(false) };
     let stored = super::envelope(&row.framed.0)?;
@@ -199,9 +199,11 @@ pub fn has_changed<R: Rows>(rows: &R, run_id: RunId<&str>, (offset, index): (Off
     let Some(call) = call else { return Ok(false) };
     let row: Option<EffectRow> = rows.get(&store::effects::pending(run_id, EffectKind::ToolCall, call))?;
     let Some(row) = row else { return Ok(true) };
-    let is_last_start = (row.start_offset, row.start_index) == (offset, index) && !row.is_start_void && !row.cleared;
+    let is_last_start = (row.start_offset, row.start_index) == (offset, index) && !row.cleared;
     let has_evidence = row.evidence.iter().any(|evidence| (evidence.offset, evidence.index) > (offset, index));
-    Ok(!is_last_start || row.is_newest_void || has_evidence)
+    // An earlier skip is no change: after it each attempt without a basis has a void start.
+    let is_void_since = row.void_until.is_some_and(|skip| skip > offset);
+    Ok(!is_last_start || is_void_since || has_evidence)
 }
 
 /// The outcomes of a run's records at positions that the index has reached, in the given order. None for a position without

@@ -53,3 +53,33 @@ fn a_read_back_names_a_change_of_its_call() -> anyhow::Result<()> {
         Ok(())
     })
 }
+
+#[test]
+fn a_skip_before_an_attempt_is_no_change_of_its_call_and_a_later_one_is() -> anyhow::Result<()> {
+    both(|server, writer| {
+        let skip = |record: &str| {
+            let (_, outcome) = server.get(&format!("/v1/runs/r/outcome?record_id={record}"))?;
+            let skip = json!({ "partition": 0, "offset": outcome["position"]["offset"], "who": "jo", "why": "forged" });
+            let (status, skipped) = server.post("/v1/skips?force=true", &skip)?;
+            ensure!(status == 200, "{skipped}");
+            Ok(())
+        };
+        let attempt = |id: &str| {
+            let payload =
+                json!({ "type": "tool_call_attempt", "request_record_id": "pay", "attempt": 2, "reason": "again" });
+            writer.record(id, &payload, &NONE)
+        };
+        says!(writer.intent("pay", &json!({ "idempotency_key": "k" }), &NONE), "applied");
+        ensure!(writer.post(&attempt("first"))?.1["outcome"] == "applied");
+        skip("first")?;
+        let again = attempt("again");
+        let (_, answer) = writer.post(&again)?;
+        ensure!(answer["outcome"] == "applied", "{answer}");
+        ensure!(!changed(server, writer, &again)?, "nothing came after the attempt");
+        says!(Writer::claim(server)?.attempt("third", "pay", 3, &NONE), "applied");
+        skip("third")?;
+        let (_, outcome) = server.get("/v1/runs/r/outcome?record_id=again")?;
+        ensure!(outcome["changed"] == true, "the skipped attempt may have run: {outcome}");
+        Ok(())
+    })
+}

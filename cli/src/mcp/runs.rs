@@ -13,6 +13,7 @@ use super::{
 use runlog_producer::{Action, Error, Json, LoopState, OpenOptions, Run, Runlog};
 use runlog_schemas::{
     answer::Recovery,
+    hidden::is_blank,
     id::{Fingerprint, RecordId, RunId},
 };
 use serde::{Deserialize, Serialize};
@@ -138,14 +139,15 @@ impl OpenRun {
     }
 }
 
-/// The keys of calls that are not answered, oldest first.
+/// The keys of calls that are not answered, oldest first. An older client may have recorded a blank key, which no call can have.
 fn keys(recovery: &Recovery) -> Vec<(Fingerprint, String)> {
     let done = recovery.completed.iter().filter_map(|done| {
         Some(((done.journal_seq, done.occurrence), done.fingerprint.clone(), done.idempotency_key.clone()?))
     });
     let pending = recovery.pending.iter().filter_map(|pending| {
         let order = (pending.journal_seq, pending.occurrence);
-        Some((order, pending.fingerprint.clone()?, pending.idempotency_key.clone()?))
+        let key = pending.idempotency_key.clone().filter(|key| !is_blank(key));
+        Some((order, pending.fingerprint.clone()?, key?))
     });
     let mut all: Vec<_> = done.chain(pending).collect();
     all.sort_by_key(|(order, ..)| *order);

@@ -2,7 +2,7 @@
 //! call, or a result may have arrived.
 
 use anyhow::{Context, ensure};
-use runlog_producer::{Config, Ended, Error, Journal, Outcome, Runlog, failpoint};
+use runlog_producer::{Config, Error, Journal, Runlog, failpoint};
 use runlog_schemas::answer::ErrorKind;
 use runlog_tests::server::{Launch, Server};
 use serde_json::json;
@@ -12,7 +12,6 @@ use std::{
         atomic::{AtomicU32, AtomicU64, Ordering},
         mpsc::{Receiver, SyncSender, sync_channel},
     },
-    task::Poll,
     thread,
 };
 
@@ -142,47 +141,6 @@ fn an_effect_does_not_run_again_if_its_first_result_arrives_before_the_read_back
     let runs = effects.load(Ordering::SeqCst);
     ensure!((error.kind(), runs) == (ErrorKind::ReconcileRequired, 0), "{runs} effects: {error}");
     ensure!(decisions(&server, RUN)? == 1, "only the operator has decided");
-    server.terminate()?;
-    Ok(())
-}
-
-#[test]
-fn a_repeat_that_is_dropped_before_its_effect_is_no_not_done_of_the_first_attempt() -> anyhow::Result<()> {
-    SUSPENDED_MS.store(10_001, Ordering::SeqCst);
-    let server = Launch::temporary()?.partitions(1).with("--write-schema").with("3").start()?;
-    for (run_id, has_key, ends) in [("r1", false, false), ("r2", false, true), ("r3", true, false), ("r4", true, true)]
-    {
-        let (acknowledged, wait_for_acknowledgement) = sync_channel(1);
-        let (resume, resumed) = sync_channel(1);
-        resume.send(())?;
-        runtime()?.block_on(async {
-            let run = Runlog::connect(config(&server)).await?.open(run_id).await?;
-            let pay = || {
-                let tool = run.tool("pay", &1);
-                if has_key { tool.idempotency_key("k") } else { tool.repeatable() }
-            };
-            let lost = pay().once_or_unknown(|_| async { Ended::Unknown("the answer was lost".to_owned()) }).await;
-            ensure!(lost.is_err(), "its outcome is unknown");
-            *ACKNOWLEDGED.lock().ok().context("a lock")? = Some((acknowledged, resumed));
-            let mut repeat = Box::pin(pay().once(|_| async { panic!("the effect ran") }));
-            // The read-back is asked for again, because it is 10 s old.
-            let dropped = std::future::poll_fn(|context| match repeat.as_mut().poll(context) {
-                Poll::Ready(_) => Poll::Ready(false),
-                Poll::Pending if wait_for_acknowledgement.try_recv().is_ok() => Poll::Ready(true),
-                Poll::Pending => Poll::Pending,
-            });
-            ensure!(dropped.await, "the repeat ended");
-            drop(repeat);
-            if ends {
-                run.end(Outcome::Cancelled).await?;
-            } else {
-                run.turn("user", "hello").await?;
-                pay().once(|_| async { Ok(json!(1).into()) }).await?;
-            }
-            Ok(())
-        })?;
-        ensure!(decisions(&server, run_id)? == 0, "{run_id}: the first attempt may have happened");
-    }
     server.terminate()?;
     Ok(())
 }

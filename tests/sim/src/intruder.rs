@@ -157,21 +157,21 @@ impl Intruder {
         }
     }
 
-    /// Takes the run over, so that the result of its process is refused, and sends many results of no process.
+    /// Takes the run over, so that the result of its process is refused, and sends many results under an epoch of its own that is over.
     async fn flood(&self, run: u32, call: &Value, (results, after): (u32, u64), shows: bool) {
+        let Some(before) = self.claim(run, shows).await else { return };
         if self.claim(run, shows).await.is_none() {
             return;
         }
         sleep(Duration::from_millis(after)).await;
         self.stage.count("flood of an intruder");
-        let nobody = Claimed { writer_id: json!("nobody"), epoch: json!(0) };
         for nth in 0..results {
             if self.stage.is_over() {
                 return;
             }
             let result = json!({ "by": "intruder", "nth": nth });
             let payload = json!({ "type": "tool_call_completed", "request_record_id": call["id"], "result": result });
-            self.append(run, &nobody, json!({ "payload": payload })).await;
+            self.append(run, &before, json!({ "payload": payload })).await;
         }
     }
 

@@ -165,9 +165,14 @@ impl Site {
         self.log.bounds(PartitionId::from(0), WAIT).await.unwrap().end.get()
     }
 
-    /// Writes a run with a claim, a pending call, an answered call, a checkpoint and a refused record.
+    /// Writes a run with a claim, a pending call, an answered call, a checkpoint and a refused record. It begins before the claim, so
+    /// that every credential with `append` may append to it.
     async fn fill(&self, run: &str, token: &str) {
         let path = format!("/v1/runs/{}", escaped(run));
+        let turn = json!({ "type": "conversation_turn", "message_id": "m", "kind": "user", "content": 1 });
+        let first = json!({ "run_id": run, "record_id": format!("{run}-first"), "payload": turn });
+        let reply = self.ask("post", &format!("{path}/records"), Some(token), Some(&first)).await;
+        assert_eq!(reply.status, 200, "{reply:?}");
         let claim = self.ask("post", &format!("{path}/claims"), Some(token), Some(&json!({}))).await;
         assert_eq!(claim.status, 200, "{claim:?}");
         let writer = claim.json()["writer_id"].clone();

@@ -1,7 +1,11 @@
 //! Limits a credential without `resolve` to the epochs that its own principal claimed. Answers name the run's writer and epoch, so
 //! knowing both proves nothing.
 //!
-//! Not limited: approvals by a credential with `approve`, epochs whose claim names no principal, and servers without authentication.
+//! In a run whose first record is a claim no process has epoch 0, so such a credential does not write under it either: its results would
+//! be evidence about calls of others.
+//!
+//! Not limited: approvals by a credential with `approve`, epochs whose claim names no principal, runs that began without a claim, and
+//! servers without authentication.
 
 use super::origin::Origin;
 use crate::auth::{Caller, permissions::Scope};
@@ -50,9 +54,29 @@ pub(super) fn check<R: Rows>(
         _ => {}
     }
     epochs.dedup();
-    epochs.into_iter().filter(|epoch| *epoch > Epoch::ZERO).try_for_each(|epoch| {
-        check_epoch(principal, run_id, epoch, rows).map_err(|error| error.about_record(record.body.record_id.borrow()))
-    })
+    epochs
+        .into_iter()
+        .try_for_each(|epoch| match epoch {
+            Epoch::ZERO if record.body.record_kind.unclaimed() => Ok(()),
+            Epoch::ZERO => check_no_epoch(run_id, rows),
+            epoch => check_epoch(principal, run_id, epoch, rows),
+        })
+        .map_err(|error| error.about_record(record.body.record_id.borrow()))
+}
+
+/// Refuses epoch 0 in a run whose first record is a claim. Two seeks, if the run is claimed.
+fn check_no_epoch<R: Rows>(run_id: RunId<&str>, rows: &Changes<'_, R>) -> Result<(), Error> {
+    let claim: Option<ClaimRow> = rows.get(&store::records::claim(run_id, Epoch::from(1)))?;
+    let Some(claim) = claim else { return Ok(()) };
+    if store::records::first_offset(rows.below(), run_id)? != Some(claim.offset) {
+        return Ok(());
+    }
+    let message = format!(
+        "run {run_id} began with a claim, so no process has epoch 0: claim the run before you append, or use a credential with the \
+         scope {}; nothing was appended",
+        Scope::Resolve.as_str()
+    );
+    Err(Error::new(ErrorKind::Forbidden, message))
 }
 
 /// Whether a record, or each record of a batch, is about an approval.

@@ -120,6 +120,11 @@ impl<'a, R: Rows> Changes<'a, R> {
         self.rows.row(key)
     }
 
+    /// The rows without the changes.
+    pub fn below(&self) -> &R {
+        self.rows
+    }
+
     /// Whether there is a row, changes included.
     pub fn has(&self, key: &Key) -> Result<bool, store::Error> {
         match self.pending.get(key.bytes()) {

@@ -2,8 +2,9 @@
 //! one seek and a step per record; a record by position, id or epoch is one get (two with its content).
 
 use super::{
+    Error, Rows, deliveries,
     index::{Index, KeyPart, OFFSET, RECORD, RECORD_INDEX, RUN, RowFamily},
-    key::Key,
+    key::{Key, Parts},
 };
 use runlog_schemas::{
     datum,
@@ -12,6 +13,7 @@ use runlog_schemas::{
     judge::FirstJudgement,
 };
 use serde::Serialize;
+use std::ops::ControlFlow;
 
 /// The index.
 pub const INDEX: Index = Index::new(
@@ -32,6 +34,20 @@ pub fn key(run_id: RunId<&str>, offset: Offset, index: u32) -> Key {
 /// The records of a run.
 pub fn prefix(run_id: RunId<&str>) -> Key {
     Key::new(INDEX, 0).text(run_id)
+}
+
+/// The offset of the run's first record, applied or not. Two seeks.
+pub fn first_offset<R: Rows>(rows: &R, run_id: RunId<&str>) -> Result<Option<Offset>, Error> {
+    let mut first = None;
+    for list in [prefix(run_id), deliveries::prefix(run_id)] {
+        rows.scan(list.bytes(), list.bytes(), rocksdb::Direction::Forward, &mut |key, _| {
+            let mut parts = Parts::new(key);
+            let offset = parts.text().and_then(|_| parts.offset());
+            first = first.into_iter().chain(offset).min();
+            Ok(ControlFlow::Break(()))
+        })?;
+    }
+    Ok(first)
 }
 
 /// The first judgement of a record id (`judge::FirstJudgement`).

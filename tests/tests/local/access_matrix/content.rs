@@ -22,7 +22,7 @@ async fn a_copy_needs_to_read_the_content_of_its_source_and_to_append_to_its_tar
     assert_eq!((foreign.status, foreign.about("globex/1")), (404, absent.about("absent/1")));
     assert_eq!(site.end().await, before, "no record was appended");
     let reply = copied("acme/copy", "acme/1", &agent).await;
-    assert!(reply.status == 200 && reply.json()["records"] == 1, "{reply:?}");
+    assert!(reply.status == 200 && reply.json()["records"] == 2, "{reply:?}");
     let latest = site.ask("get", "/v1/runs/acme%2Fcopy/checkpoints/latest", Some(&agent), None).await;
     assert_eq!(latest.json()["messages"], json!([{ "secret": "acme/1" }]), "{latest:?}");
 }

@@ -18,7 +18,7 @@ use runlog_schemas::{
     answer::ErrorKind,
     id::{Epoch, RunId},
     payload::{Payload, PayloadType},
-    record::JournalRecord,
+    record::{JournalRecord, RecordKind},
 };
 
 /// The principal to write into a record, if the record is a claim.
@@ -57,6 +57,9 @@ pub(super) fn check<R: Rows>(
     epochs
         .into_iter()
         .try_for_each(|epoch| match epoch {
+            Epoch::ZERO if record.body.record_kind == RecordKind::Retraction => {
+                check_retraction(principal, run_id, rows)
+            }
             Epoch::ZERO if record.body.record_kind.unclaimed() => Ok(()),
             Epoch::ZERO => check_no_epoch(run_id, rows),
             epoch => check_epoch(principal, run_id, epoch, rows),
@@ -77,6 +80,12 @@ fn check_no_epoch<R: Rows>(run_id: RunId<&str>, rows: &Changes<'_, R>) -> Result
         Scope::Resolve.as_str()
     );
     Err(Error::new(ErrorKind::Forbidden, message))
+}
+
+/// Checks a retraction, which has no epoch: it is the writer's own word about its run, so it needs the run's last claim.
+fn check_retraction<R: Rows>(principal: &str, run_id: RunId<&str>, rows: &Changes<'_, R>) -> Result<(), Error> {
+    let run: RunRow = rows.get(&store::runs::key(run_id))?.unwrap_or_default();
+    if run.head.epoch == Epoch::ZERO { Ok(()) } else { check_epoch(principal, run_id, run.head.epoch, rows) }
 }
 
 /// Whether a record, or each record of a batch, is about an approval.

@@ -6,6 +6,7 @@ use runlog_schemas::{
     canonical,
     id::{Fingerprint, Illegal, LogId, Offset, PartitionId, RecordId, RunId, split_log},
     json::Json,
+    judge::lifecycle::EffectKind,
 };
 use runlog_server::auth::token_file::Scope;
 use std::{fmt, str::FromStr, time::Duration};
@@ -212,6 +213,15 @@ pub(crate) fn positive_u32(text: &str) -> Result<u32, String> {
 /// Parses a run id. Refuses `.` and `..`, which a URL path would drop.
 pub(crate) fn run_id(text: &str) -> Result<RunId, String> {
     segment(text, "a run id")
+}
+
+/// Parses the kind of an effect.
+pub(crate) fn effect_kind(text: &str) -> Result<EffectKind, String> {
+    text.parse().map_err(|_| {
+        let kinds: Vec<_> = EffectKind::ALL.iter().map(|kind| kind.as_str()).collect();
+        let kinds = kinds.join(", ");
+        format!("{text:?} is not one of {kinds}")
+    })
 }
 
 /// Parses a record id. Refuses `.` and `..` too.

@@ -3,7 +3,10 @@
 use super::options::{Deadline, PageOptions, ReadOptions, RunArg};
 use crate::value;
 use clap::Args;
-use runlog_schemas::id::{PartitionId, RecordId};
+use runlog_schemas::{
+    id::{PartitionId, RecordId},
+    judge::lifecycle::EffectKind,
+};
 
 /// The confirmation for scripts.
 #[derive(Clone, Copy, Debug, Args)]
@@ -31,6 +34,9 @@ pub(crate) struct Resolve {
     /// Effect id: the record id of its request. `runlog effects --pending` lists them
     #[arg(value_name = "ID", value_parser = value::record_id)]
     pub(crate) id: RecordId,
+    /// Kind of the effect, if effects of several kinds have the id: tool_call, effect, tool or output_delivery
+    #[arg(long, value_name = "KIND", value_parser = value::effect_kind)]
+    pub(crate) kind: Option<EffectKind>,
     #[command(flatten)]
     pub(crate) decision: Decision,
     /// Decide although the process that started the effect wrote to the run within the last 30 s: it may still record the result

@@ -73,8 +73,17 @@ async fn pending(session: &Session, args: &args::Resolve) -> Result<Option<(Pend
         }
         read => read?,
     };
-    let pending = recovery.pending.into_iter().find(|effect| effect.id == args.id);
-    Ok(pending.map(|pending| (pending, place_of(recovery.position))))
+    let is_named =
+        |effect: &Pending| effect.id == args.id && args.kind.is_none_or(|kind| effect.kind.as_str() == kind.as_str());
+    let mut named: Vec<_> = recovery.pending.into_iter().filter(is_named).collect();
+    if named.len() > 1 {
+        let kinds: Vec<_> = named.iter().map(|effect| effect.kind.as_str()).collect();
+        let (id, kinds) = (&args.id, kinds.join(", "));
+        let message =
+            format!("run {run_id} has several pending effects with the id {id}: add --kind with one of {kinds}");
+        return Err(Error::usage(message));
+    }
+    Ok(named.pop().map(|pending| (pending, place_of(recovery.position))))
 }
 
 fn place_of(Position { partition, offset, log, .. }: Position) -> Place {

@@ -110,6 +110,23 @@ pub(crate) const RULES: &[Rule] = &[
         let is_listed = answer.list("/pending/0/evidence")?.iter().any(|one| one["record_id"] == *late);
         answer.check(is_listed, format!("{late} in /pending/0/evidence"))
     }),
+    rule("evidence_copied", "Judgement", "a copy of a result is not the result of the process that started the effect")
+        .test(|scenario, mut run| {
+            scenario.claim(&mut run, "one")?;
+            let request_id = scenario.pending(&mut run)?;
+            let late = run.clone().record(completed(&request_id, &json!("done"))).with("writer_seq", 1);
+            let epoch = run.epoch;
+            scenario.claim(&mut run, "two")?;
+            for sent in [late.clone().with("writer_epoch", 7), late] {
+                scenario.send(&mut run, &sent)?.expect_refused("fenced").needs("fenced_writer")?;
+            }
+            let answer = scenario.recovery(&run)?;
+            answer.check(answer.value_at("/pending/0/evidence/0").is_object(), "evidence").needs("evidence_fenced")?;
+            let is_listed = answer.list("/pending/0/evidence")?.iter().any(|one| one["epoch"] == epoch);
+            answer
+                .check(is_listed, format!("a result of epoch {epoch} in /pending/0/evidence"))
+                .needs("evidence_of_same_id")
+        }),
     rule(
         "adopt_prefers_start",
         SECTION,

@@ -62,6 +62,8 @@ pub(crate) const RULES: &[Rule] = &[
             scenario.send(&mut run, &requested)?.expect_applied()?;
             let decided = run.decision(requested.id(), "done", 1, None).valid(20);
             scenario.send(&mut run, &decided)?.expect_applied().needs("unclaimed_kind")?;
+            let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
+            call.has("/status", "completed").needs("resolved_done")?;
             scenario.facts(&run, 15)?.lists("/facts", "record_id", &[requested.id()])?;
             scenario.facts(&run, 25)?.lists("/facts", "record_id", &[decided.id()])
         }),

@@ -3,7 +3,7 @@
 
 use super::{
     decisions::{class, decide},
-    payloads::{attempt, failed, request, resolution},
+    payloads::{attempt, effect_intent, failed, request, resolution},
     rule::{Rule, rule},
     run::{Record, Run},
     scenario::{Answer, Checked, Needs, Scenario},
@@ -90,6 +90,23 @@ pub(crate) const RULES: &[Rule] = &[
             now.check_change(&stale)?;
             decide_at(scenario, &mut run, &call, &stale)?.expect_refused("stale_decision")?;
             decide_at(scenario, &mut run, &call, &now)?.expect_applied().map(drop)
+        }),
+    rule("decision_of_basis", "Judgement", "a decision is about the effect with the id that has its basis")
+        .only_with(Feature::Bases)
+        .test(|scenario, mut run| {
+            let call = scenario.append(&mut run, request("book", &json!({"seat": 1})))?;
+            let of_call = basis(scenario, &run)?;
+            scenario.append(&mut run, effect_intent(&call))?;
+            let answer = scenario.recovery(&run)?;
+            let is_other = |one: &&Value| one["kind"] == "effect";
+            let other = answer.list("/pending")?.iter().find(is_other).map(|one| one["basis"].clone());
+            let facts = json!({"basis": other});
+            let decision = run.unclaimed_record(resolution(&call, "give_up")).with("facts", facts);
+            let sent = scenario.send(&mut run, &decision)?;
+            sent.check(sent.value_at("/reason") != "conflict", "no conflict").needs("unclaimed_kind")?;
+            sent.expect_applied()?;
+            let now = basis(scenario, &run).needs("resolved_give_up")?;
+            now.answer.check(now.text == of_call.text, "the call's basis as before")
         }),
     rule("revision_beside_basis", "Judgement", "a decision with the effect's basis is refused for a smaller revision")
         .only_with(Feature::Bases)

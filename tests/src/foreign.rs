@@ -10,6 +10,7 @@ use std::{
 use anyhow::{Context, anyhow, ensure};
 use rdkafka::{
     ClientConfig, ClientContext, Message,
+    message::{Header, OwnedHeaders},
     producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext},
 };
 use runlog_log::{
@@ -43,7 +44,7 @@ pub fn append_kafka(config: &KafkaConfig, records: &[(PartitionId, Entry)]) -> a
     let producer: BaseProducer<Reports> = client.create_with_context(Reports(send))?;
     for (number, (partition, entry)) in records.iter().enumerate() {
         let mut record = BaseRecord::with_opaque_to(&config.topic, number);
-        record = record.partition(partition.signed()).key(&entry.key);
+        record = record.partition(partition.signed()).key(&entry.key).headers(headers(entry));
         // A record without a value is a tombstone.
         if !entry.value.is_empty() {
             record = record.payload(&entry.value);
@@ -58,6 +59,14 @@ pub fn append_kafka(config: &KafkaConfig, records: &[(PartitionId, Entry)]) -> a
         report.map_err(|error| anyhow!("the broker refuses record {number}: {error}"))
     };
     reports.into_iter().map(offset).collect()
+}
+
+/// The headers of an entry.
+pub fn headers(entry: &Entry) -> OwnedHeaders {
+    entry
+        .headers
+        .iter()
+        .fold(OwnedHeaders::new(), |headers, (key, value)| headers.insert(Header { key, value: Some(value) }))
 }
 
 /// Sends the offset or the error of each record.

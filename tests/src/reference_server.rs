@@ -281,7 +281,7 @@ impl State {
         let datums = records.iter().map(|record| canonical::sha256(&record.to_string())).collect();
         let contents = records.iter().map(runlog_model::content_hash).collect();
         let log_millis = LOG_CLOCK + i64::try_from(self.appended).unwrap_or_default();
-        let what = What::Record { record: Arc::new(record), version, datums, contents };
+        let what = What::Record { record: Arc::new(record), version, datums, contents, claimant: None };
         self.model.deliver(&Delivery { partition, offset, log_millis, what });
         self.appends.send_replace(self.appended);
         offset

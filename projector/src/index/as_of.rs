@@ -19,12 +19,13 @@ use super::{
     store::{
         self, Commit, Key, Memory, Parts, Rows, View, Visit, deliveries,
         horizons::{self, HorizonRow},
-        records::{RecordRow, prefix},
+        records::{ClaimRow, RecordRow, prefix},
     },
 };
 use runlog_schemas::{
     answer::ErrorKind,
     id::{Offset, PartitionId, RunId},
+    record::RecordKind,
 };
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -147,8 +148,9 @@ impl RunAsOf {
             let Some(record) = RunRecord::new(&envelope) else { return Err(self.damaged(at, &"of a partition")) };
             let (logged_at_millis, framed) = (row.logged_at_millis, &row.framed.0);
             let partition = self.partition;
-            // Nobody writes to a past state, so it does not say who may.
-            let at = RecordContext { partition, offset: at, index: 0, logged_at_millis, framed, claimant: None };
+            let claimant = claimant_of(record, at, index)?;
+            let claimant = claimant.as_deref();
+            let at = RecordContext { partition, offset: at, index: 0, logged_at_millis, framed, claimant };
             let standing = Standing::of(skips.get(&at.offset).copied());
             let effect = self.take(record, at, standing, |_, _| Ok(()))?;
             look(self, Folded { offset: at.offset, is_alone, applied, effect })?;
@@ -330,6 +332,15 @@ impl Rows for RunRows<'_> {
             Self::Absent => Ok(()),
         }
     }
+}
+
+/// The claimant of a record that is an applied claim. The index stores the name alone, without the record's headers.
+fn claimant_of<R: Rows>(record: RunRecord<'_, '_>, at: Offset, index: &R) -> Result<Option<String>, Error> {
+    if record.kind != RecordKind::RunClaim {
+        return Ok(None);
+    }
+    let row: Option<ClaimRow> = index.get(&store::records::claim(record.run_id, record.writer_epoch))?;
+    Ok(row.filter(|row| row.offset == at).and_then(|row| row.claimant))
 }
 
 #[cfg(test)]

@@ -4,13 +4,17 @@ use super::{
     class::Class,
     lifecycle::Family,
     status::{CallStatus, Reason},
-    view::{Head, View},
+    view::{Head, PendingEffect, View},
 };
 use crate::{codec::Envelope, id::RecordId, record::RecordKind};
 
 /// Judges a record that answers a request. The request must exist and be pending. A repeated equal completion is a no-op.
 pub(super) fn answer<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Result<bool, Reason>, V::Error> {
     let Some(request) = &record.facts.answers else { return Ok(Err(Reason::Transition)) };
+    if let Some(effect) = effect_of_basis(record, request.borrow(), view)? {
+        let adopts_nothing = record.facts.status.as_deref() == Some("adopt") && effect.adoptable.is_none();
+        return Ok(if adopts_nothing { Err(Reason::Transition) } else { Ok(false) });
+    }
     let Some(call) = view.call(request.borrow())? else {
         return if record.kind == RecordKind::EffectResolution {
             resolves(record, request.borrow(), view)
@@ -32,6 +36,16 @@ pub(super) fn answer<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Res
     })
 }
 
+/// The pending effect, of any kind, whose basis a decision names. Effects of several kinds may have one id, but not one basis.
+fn effect_of_basis<V: View>(
+    record: &Envelope<'_>,
+    id: RecordId<&str>,
+    view: &mut V,
+) -> Result<Option<PendingEffect>, V::Error> {
+    let Some(basis) = record.facts.decided_basis() else { return Ok(None) };
+    Ok(view.pending_effect(id, Some(basis))?.filter(|effect| effect.newest == basis))
+}
+
 /// Whether a record is a decision that adopts evidence which the pending effect does not have. A decision without a basis reads only
 /// counted evidence.
 fn adopts_nothing<V: View>(
@@ -46,7 +60,7 @@ fn adopts_nothing<V: View>(
     if record.facts.basis.is_none() {
         return Ok(!has_counted_evidence);
     }
-    Ok(view.pending_effect(id)?.is_none_or(|effect| effect.adoptable.is_none()))
+    Ok(view.pending_effect(id, None)?.is_none_or(|effect| effect.adoptable.is_none()))
 }
 
 /// Refuses an attempt that is not permitted. The call must be safe to run again, as the attempt's author saw it, and
@@ -54,7 +68,7 @@ fn adopts_nothing<V: View>(
 pub(super) fn check_permission<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Result<(), Reason>, V::Error> {
     let facts = &record.facts;
     let (Some(request), Some(basis)) = (&facts.answers, facts.basis) else { return Ok(Ok(())) };
-    let Some(call) = view.pending_effect(request.borrow())? else { return Ok(Err(Reason::Transition)) };
+    let Some(call) = view.pending_effect(request.borrow(), None)? else { return Ok(Err(Reason::Transition)) };
     let is_next = facts.attempt.is_some() && facts.attempt == call.attempts.checked_add(1);
     let permitted = call.class == Class::RetrySafe && call.newest == basis && is_next && !call.is_before_skip;
     Ok(if permitted { Ok(()) } else { Err(Reason::Transition) })
@@ -69,7 +83,7 @@ pub(super) fn check_handle<V: View>(
 ) -> Result<Result<(), Reason>, V::Error> {
     let facts = &record.facts;
     let Some(request) = facts.answers.as_ref().filter(|_| facts.only_own == Some(true)) else { return Ok(Ok(())) };
-    let Some(effect) = view.pending_effect(request.borrow())? else { return Ok(Ok(())) };
+    let Some(effect) = view.pending_effect(request.borrow(), facts.decided_basis())? else { return Ok(Ok(())) };
     let is_own = !effect.is_start_void && effect.last_started_in >= head.handle_since;
     let is_foreign = effect.has_committed_start && !is_own;
     Ok(if is_foreign { Err(Reason::NotStartedHere) } else { Ok(()) })
@@ -86,7 +100,9 @@ pub(super) fn check_decision_basis<V: View>(
     let facts = &record.facts;
     let (has_basis, after_skip) = (facts.has_decision_basis(), head.displaced_until.is_some());
     let Some(request) = facts.answers.as_ref().filter(|_| has_basis || after_skip) else { return Ok(Ok(())) };
-    let Some(effect) = view.pending_effect(request.borrow())? else { return Ok(Err(Reason::Transition)) };
+    let Some(effect) = view.pending_effect(request.borrow(), facts.decided_basis())? else {
+        return Ok(Err(Reason::Transition));
+    };
     // The author of such a decision, a writer or a program of version 1, need not know of the record.
     let is_blind = effect.is_newest_void && facts.basis.is_none() && facts.revision.is_none();
     if is_blind || effect.is_before_skip {

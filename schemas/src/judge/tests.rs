@@ -64,7 +64,11 @@ impl View for Run {
     fn state(&mut self, family: Family, key: &str) -> Result<Option<State>, Infallible> {
         Ok(self.states.get(&(family, key.to_owned())).cloned())
     }
-    fn pending_effect(&mut self, id: RecordId<&str>) -> Result<Option<PendingEffect>, Infallible> {
+    fn pending_effect(
+        &mut self,
+        id: RecordId<&str>,
+        _: Option<ContentHash>,
+    ) -> Result<Option<PendingEffect>, Infallible> {
         Ok(self.pending.get(id.as_str()).cloned())
     }
     fn checkpoint(&mut self, checkpoint_id: &str) -> Result<Option<CheckpointState>, Infallible> {

@@ -201,8 +201,13 @@ pub trait View {
     fn call(&mut self, request: RecordId<&str>) -> Result<Option<CallState>, Self::Error>;
     /// Returns the state of an object with a lifecycle, or `None` before a record creates it.
     fn state(&mut self, family: Family, key: &str) -> Result<Option<State>, Self::Error>;
-    /// Returns the pending effect of an attempt or a decision on `id`: of the first kind, in order, that has such an effect.
-    fn pending_effect(&mut self, id: RecordId<&str>) -> Result<Option<PendingEffect>, Self::Error>;
+    /// Returns the pending effect of an attempt or a decision on `id`: by this basis, or the first kind's, in the
+    /// order of the kinds.
+    fn pending_effect(
+        &mut self,
+        id: RecordId<&str>,
+        basis: Option<ContentHash>,
+    ) -> Result<Option<PendingEffect>, Self::Error>;
     /// An applied checkpoint.
     fn checkpoint(&mut self, checkpoint_id: &str) -> Result<Option<CheckpointState>, Self::Error>;
     /// Returns the bytes of `count` messages from index `from` (inclusive) in an applied checkpoint's list. They must exist.

@@ -213,6 +213,12 @@ impl Facts {
             || self.principal.is_some()
     }
 
+    /// Returns the basis of a decision; `None` for other records. It also says which effect the decision is about, if effects of several
+    /// kinds have the id.
+    pub fn decided_basis(&self) -> Option<ContentHash> {
+        self.basis.filter(|_| self.payload_type == PayloadType::EffectResolution)
+    }
+
     /// Returns the lowest version that expresses the facts.
     pub fn version(&self) -> u16 {
         if self.only_own.is_some() || self.approver.is_some() {

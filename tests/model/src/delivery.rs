@@ -45,6 +45,8 @@ pub enum What {
         /// The content hash of the record, for a batch one for each record within, from the encoder. Without them the
         /// model hashes the JSON, as [`crate::content_hash`] does.
         contents: Vec<String>,
+        /// The principal that a server writes beside a claim.
+        claimant: Option<String>,
     },
     /// Bytes that are no record.
     Unreadable {

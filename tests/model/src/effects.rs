@@ -162,10 +162,9 @@ impl Effect {
         let happened = self.evidence.iter().rposition(|evidence| reads(evidence) && evidence.happened());
         let contradicts = happened.is_some_and(|at| at != last);
         let by_any = if rules.fires(Rule::AdoptPrefersCompleted, contradicts) { happened? } else { last };
-        // A result of an epoch that started the effect wins over one of others that says the same.
+        // A result of a process that started the effect wins over one of others that says the same.
         let says = self.evidence[by_any].happened();
-        let starts =
-            |evidence: &Evidence| evidence.happened() == says && self.start_epochs.contains(&epoch(&evidence.result));
+        let starts = |evidence: &Evidence| evidence.happened() == says && evidence.start.is_some();
         let by_starter = self.evidence.iter().rposition(starts).filter(|_| !by_id);
         let other = by_starter.is_some_and(|at| at != by_any);
         if rules.fires(Rule::AdoptPrefersStart, other) { by_starter } else { Some(by_any) }
@@ -248,7 +247,7 @@ fn step(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, at: usize, committe
             effects.push(effect);
         }
         "tool_call_attempt" => {
-            if let Some(effect) = pending(effects, record) {
+            if let Some(effect) = pending(rules, effects, record) {
                 effect.starts += 1;
                 effect.starts_by(record);
                 effect.last_epoch = number(record, "/writer_epoch");
@@ -261,13 +260,13 @@ fn step(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, at: usize, committe
             }
         }
         kind @ ("tool_call_completed" | "tool_call_failed") => {
-            if let Some(effect) = pending(effects, record) {
+            if let Some(effect) = pending(rules, effects, record) {
                 effect.end(kind.trim_start_matches("tool_call_"), at, at);
                 effect.contradict_by_evidence(rules, record, None);
             }
         }
         "effect_resolution" => {
-            if let Some(effect) = pending(effects, record) {
+            if let Some(effect) = pending(rules, effects, record) {
                 effect.count(rules, entry);
                 resolve(rules, effect, at, record);
             }
@@ -426,15 +425,28 @@ fn resolve(rules: &Rules, effect: &mut Effect, at: usize, record: &Value) {
     }
 }
 
-/// Which effect a record answers: a decision names it by any id, and the first kind that knows it has it.
-fn answered_effect(effects: &[Effect], record: &Value) -> Option<usize> {
+/// Which effect a record answers: a decision names it by any id, and the first kind that knows it has it. A decision with a basis is
+/// about the pending effect that has the basis, if there is one.
+fn answered_effect(rules: &Rules, effects: &[Effect], record: &Value) -> Option<usize> {
     let id = answers(record);
+    let basis = value_at(record, "/facts/basis").and_then(Value::as_str);
+    if let Some(basis) = basis.filter(|_| payload_type(record) == "effect_resolution") {
+        let names = |effect: &Effect| {
+            KINDS.contains(&effect.kind) && effect.id == id && effect.pending() && effect.newest == basis
+        };
+        let named = effects.iter().position(names);
+        if let Some(at) = named
+            && rules.fires(Rule::DecisionOfBasis, true)
+        {
+            return Some(at);
+        }
+    }
     let kinds = if payload_type(record) == "effect_resolution" { &KINDS[..] } else { &KINDS[..1] };
     kinds.iter().find_map(|kind| effects.iter().position(|effect| effect.kind == *kind && effect.id == id))
 }
 
-fn pending<'a>(effects: &'a mut [Effect], record: &Value) -> Option<&'a mut Effect> {
-    let at = answered_effect(effects, record)?;
+fn pending<'a>(rules: &Rules, effects: &'a mut [Effect], record: &Value) -> Option<&'a mut Effect> {
+    let at = answered_effect(rules, effects, record)?;
     Some(&mut effects[at]).filter(|effect| effect.pending())
 }
 

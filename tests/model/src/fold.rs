@@ -276,7 +276,7 @@ fn fold_run_record(rules: &Rules, journal: &Journal, partition: &mut Partition, 
 
 /// A delivered record, not judged yet.
 fn entry(delivery: &Delivery) -> Option<Entry> {
-    let What::Record { record, version, datums, contents } = &delivery.what else { return None };
+    let What::Record { record, version, datums, contents, claimant } = &delivery.what else { return None };
     Some(Entry {
         offset: delivery.offset,
         index: 0,
@@ -288,6 +288,7 @@ fn entry(delivery: &Delivery) -> Option<Entry> {
         id: text(record, "/record_id").to_owned(),
         datums: datums.clone(),
         contents: contents.clone(),
+        claimant: claimant.clone(),
         verdict: Verdict::Refused(Reason::Batch),
         envelope: false,
     })
@@ -327,6 +328,7 @@ fn void_unknown(journal: &Journal, partition: &mut Partition, (delivery, by): (&
         id: String::new(),
         datums: Vec::new(),
         contents: Vec::new(),
+        claimant: None,
         verdict: Verdict::Skipped { traces: Traces::Nothing, renumbers: true, by },
         envelope: false,
     });

@@ -115,6 +115,7 @@ fn take_batch(rules: &Rules, run: &mut Run, mut batch: Entry) {
             id: text(record, "/record_id").to_owned(),
             datums: batch.datums.get(index as usize).cloned().into_iter().collect(),
             contents: batch.contents.get(index as usize).cloned().into_iter().collect(),
+            claimant: None,
             verdict,
             envelope: false,
             ..batch

@@ -142,6 +142,12 @@ pub enum Rule {
     EvidenceMakesRoom,
     /// For each start of an effect one result of its process is kept, even if others append many.
     EvidenceOfStart,
+    /// A process that claims its run again sends its result under the later epoch.
+    EvidenceOfPrincipal,
+    /// A copy that another process sends is not the result of the process that started the effect.
+    EvidenceCopied,
+    /// A decision with a basis is about the effect whose basis it is, of whichever kind.
+    DecisionOfBasis,
     /// A decision with a basis adopts a result of a process that started the effect before one of others.
     AdoptPrefersStart,
     /// A refused result that contradicts the end of its effect is kept.
@@ -290,7 +296,7 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Self; 139] = [
+    pub const ALL: [Self; 142] = [
         Self::RepeatOfApplied,
         Self::RepeatOfRefused,
         Self::Renumbered,
@@ -358,6 +364,9 @@ impl Rule {
         Self::EvidenceOfBatch,
         Self::EvidenceMakesRoom,
         Self::EvidenceOfStart,
+        Self::EvidenceOfPrincipal,
+        Self::EvidenceCopied,
+        Self::DecisionOfBasis,
         Self::AdoptPrefersStart,
         Self::ContradictionKept,
         Self::EvidenceContradicts,

@@ -147,6 +147,8 @@ pub(crate) struct Entry {
     pub(crate) datums: Vec<String>,
     /// The record's content hash, for a batch one for each record within; empty without an encoder.
     pub(crate) contents: Vec<String>,
+    /// The principal that a server wrote beside a claim.
+    pub(crate) claimant: Option<String>,
     pub(crate) verdict: Verdict,
     pub(crate) envelope: bool,
 }

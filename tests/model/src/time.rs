@@ -1,7 +1,7 @@
 //! Valid time: the facts that hold at a time, according to the applied records at the model's position.
 
 use crate::{
-    effects::{KINDS, run_effects},
+    effects::{Effect, KINDS, run_effects},
     fold::Model,
     record::{answers, hidden, number, payload_type, text, value_at},
     rule::{Rule, Rules},
@@ -32,13 +32,21 @@ fn fact(rules: &Rules, run: &Run, entry: &Entry) -> Option<(&'static str, String
         }
         // A decision that ends a call. Decisions about other effects state no fact.
         "effect_resolution" if matches!(text(record, "/payload/decision"), "done" | "adopt" | "give_up") => {
-            let of_call = is_of_call(rules, run, entry);
+            let of_call = ends_call(rules, run, entry);
             rules.fires(Rule::DecisionStates, of_call).then(|| ("tool_call", answers(record).to_owned()))?
         }
         "conversation_turn" => ("conversation_turn", key("/payload/message_id")?),
         "code_edit_proposal" => ("code_edit_proposal", key("/payload/request_id")?),
         _ => return None,
     })
+}
+
+/// Whether a decision ended a call of the run: it may be about an effect of another kind with the same id.
+fn ends_call(rules: &Rules, run: &Run, entry: &Entry) -> bool {
+    let effects = run_effects(rules, run);
+    let ended = |effect: &&Effect| effect.kind == KINDS[0] && effect.id == answers(&entry.record) && !effect.pending();
+    let call = effects.iter().find(ended).map(|call| &run.entries[call.set_by]);
+    call.is_some_and(|by| (by.offset, by.index) == (entry.offset, entry.index))
 }
 
 /// Whether a record is about a call of the run, whose request precedes it.

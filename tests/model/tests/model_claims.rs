@@ -29,7 +29,13 @@ impl Log {
     }
 
     fn add(&mut self, record: Value) -> u64 {
-        self.take(What::Record { record: record.into(), version: 1, datums: Vec::new(), contents: Vec::new() })
+        self.take(What::Record {
+            record: record.into(),
+            version: 1,
+            datums: Vec::new(),
+            contents: Vec::new(),
+            claimant: None,
+        })
     }
 
     /// A record of the run by a writer and its numbers: epoch, `writer_seq`, `journal_seq`.

@@ -18,8 +18,10 @@ use crate::{
 };
 use permissions::History;
 use questions::Questions;
+use runlog_log::Entry;
 use runlog_model::{Delivery, Journal, Model, What as Delivered};
 use runlog_producer::Json;
+use runlog_projector::index::claimant::claimant;
 use runlog_schemas::{
     codec,
     id::{Offset, PartitionId},
@@ -250,7 +252,8 @@ impl Ledger {
     }
 
     /// A record is in the log. Returns its description and the records judged along with it.
-    pub(crate) fn landed(&mut self, partition: PartitionId, offset: Offset, millis: i64, value: &[u8]) -> String {
+    pub(crate) fn landed(&mut self, partition: PartitionId, offset: Offset, millis: i64, entry: &Entry) -> String {
+        let value = &entry.value[..];
         let what = match value {
             POISON => Delivered::UnknownSchema { what: "unknown_schema".to_owned() },
             GARBAGE => Delivered::Unreadable {
@@ -261,7 +264,7 @@ impl Ledger {
             _ => match codec::unframe(value)
                 .map(|datum| codec::decode(datum).map(|record| (record, datum.version.number)))
             {
-                Ok(Ok((record, version))) => self.readable((partition, offset), record, version),
+                Ok(Ok((record, version))) => self.readable((partition, offset), record, version, entry),
                 other => {
                     self.fail(format!("the record at {partition}:{offset} cannot be read: {other:?}"));
                     return "unreadable".to_owned();
@@ -282,7 +285,7 @@ impl Ledger {
     }
 
     /// Keeps a record until the model judges it.
-    fn readable(&mut self, at: (PartitionId, Offset), record: JournalRecord, version: u16) -> Delivered {
+    fn readable(&mut self, at: (PartitionId, Offset), record: JournalRecord, version: u16, entry: &Entry) -> Delivered {
         if let Payload::Genesis(genesis) = &record.payload
             && self.model.is_none()
         {
@@ -299,9 +302,10 @@ impl Ledger {
             json["facts"]["shown"] = secret.reveal().into();
         }
         let contents = batches::members(&record).iter().map(|record| record.content_hash().to_string()).collect();
+        let claimant = claimant(&entry.headers).map(str::to_owned);
         self.waiting.push(at);
         self.records.insert(at, Landed { record, outcome: String::new(), reason: None, was_skipped: false });
-        Delivered::Record { record: Arc::new(json), version, datums: Vec::new(), contents }
+        Delivered::Record { record: Arc::new(json), version, datums: Vec::new(), contents, claimant }
     }
 
     /// Notes the records that the model has judged since, and returns a line for each.

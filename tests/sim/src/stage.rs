@@ -153,13 +153,13 @@ impl Stage {
 
     /// Appends to the log, now.
     pub(crate) fn land(&self, partition: PartitionId, batch: Vec<Entry>) -> Vec<Offset> {
-        let values: Vec<Vec<u8>> = batch.iter().map(|entry| entry.value.clone()).collect();
+        let entries = batch.clone();
         let landed = futures_util::FutureExt::now_or_never(self.log.append(partition, batch));
         let offsets = landed.and_then(Result::ok).unwrap_or_default();
-        for (offset, value) in offsets.iter().zip(values) {
-            locked(&self.hash).update(&value);
+        for (offset, entry) in offsets.iter().zip(&entries) {
+            locked(&self.hash).update(&entry.value);
             let millis = i64::try_from(ambient::millis()).unwrap_or(i64::MAX);
-            let line = self.ledger().landed(partition, *offset, millis, &value);
+            let line = self.ledger().landed(partition, *offset, millis, entry);
             self.tell(|| format!("    log {partition}:{offset} {line}"));
         }
         for link in locked(&self.links).iter() {

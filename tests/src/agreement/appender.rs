@@ -31,6 +31,8 @@ pub struct Order {
     pub key: String,
     /// The encoded record, hexadecimal.
     pub value: String,
+    /// The principal of a claim, for its header.
+    pub claimant: Option<String>,
 }
 
 /// An acknowledgement.

@@ -5,7 +5,10 @@
 
 use anyhow::Context;
 use runlog_model::{History, Step, What};
-use runlog_projector::index::home::{self, Accept, Carried, Home};
+use runlog_projector::index::{
+    claimant::HEADER,
+    home::{self, Accept, Carried, Home},
+};
 use runlog_schemas::{
     codec::{self, Envelope, Framing, RECORD_BYTES_MAX},
     datum::Sha256,
@@ -72,18 +75,20 @@ fn remember_contents(named: &Value, record: &Value, contents: &mut HashMap<Strin
 pub fn encode(delivery: &runlog_model::Delivery) -> anyhow::Result<Encoded> {
     let mut headers = Vec::new();
     let (value, what) = match &delivery.what {
-        What::Record { record, version, .. } => {
+        What::Record { record, version, claimant, .. } => {
             let written =
                 Draft::parse(&record.to_string()).with_context(|| format!("invalid record: {record}"))?.record;
             if written.body.record_kind == RecordKind::Genesis && delivery.offset > 0 {
                 headers = without_effect(delivery);
             }
+            headers.extend(claimant.iter().map(|claimant| (HEADER.to_owned(), claimant.clone().into_bytes())));
             let value = match version {
                 1 => codec::encode(&written),
                 _ => codec::encode_renumbered(&written, Framing::SingleObject),
             };
             let (datums, contents) = hashes(&value)?;
-            (value, What::Record { record: Arc::clone(record), version: *version, datums, contents })
+            let (record, version, claimant) = (Arc::clone(record), *version, claimant.clone());
+            (value, What::Record { record, version, datums, contents, claimant })
         }
         What::Unreadable { reason, bytes, .. } => {
             let value = unreadable(reason, *bytes)?;

@@ -264,7 +264,7 @@ impl Trial {
     /// Sends an append to the appender. Waits only while [`WINDOW`] appends are in flight.
     fn send(&mut self, index: usize) -> anyhow::Result<()> {
         let mut delivery = self.sends[index].delivery.clone();
-        if let What::Record { record, version, datums, contents } = &delivery.what
+        if let What::Record { record, version, datums, contents, claimant } = &delivery.what
             && record["payload"]["type"] == "skip"
         {
             // The record that it names may still be in flight.
@@ -273,8 +273,9 @@ impl Trial {
             let mut record = Value::clone(record);
             record["payload"]["offset"] =
                 json!(self.places.get(&(delivery.partition, named)).copied().unwrap_or(named));
-            let (datums, contents) = (datums.clone(), contents.clone());
-            delivery.what = What::Record { record: record.into(), version: *version, datums, contents };
+            let (version, datums, contents) = (*version, datums.clone(), contents.clone());
+            let claimant = claimant.clone();
+            delivery.what = What::Record { record: record.into(), version, datums, contents, claimant };
         }
         let written = encoding::encode(&delivery)?;
         let runlog_log::Delivery { key, value, .. } = written.log;
@@ -293,8 +294,12 @@ impl Trial {
     fn request_append(&mut self, index: usize) -> anyhow::Result<()> {
         let (number, send) = (self.ordered.len(), &self.sends[index]);
         let (key, value) = &send.message;
-        let order =
-            Order { number, partition: send.delivery.partition, how: send.how, key: hex(key), value: hex(value) };
+        let (partition, how) = (send.delivery.partition, send.how);
+        let claimant = match &send.delivery.what {
+            What::Record { claimant, .. } => claimant.clone(),
+            _ => None,
+        };
+        let order = Order { number, partition, how, key: hex(key), value: hex(value), claimant };
         self.ordered.push(index);
         self.in_flight.push_back(number);
         self.appender.as_mut().context("an appender")?.send(&order)

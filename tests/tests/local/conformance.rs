@@ -20,7 +20,7 @@ use std::{
 };
 
 /// Rules of the model that a client of HTTP alone cannot show, and why.
-const NOT_SHOWN: [(ModelRule, &str); 25] = [
+const NOT_SHOWN: [(ModelRule, &str); 26] = [
     (ModelRule::WrongPartition, "a server chooses the partition: partition_of_run is its choice"),
     (ModelRule::DeadLetter, "a server appends no bytes that are no record"),
     (ModelRule::Stopped, "nor a record of a schema that it does not know"),
@@ -45,6 +45,7 @@ const NOT_SHOWN: [(ModelRule, &str); 25] = [
     (ModelRule::SkipOfBatch, "likewise"),
     (ModelRule::EvidenceAfterSkip, "likewise"),
     (ModelRule::KeyWithoutText, "a server appends no call with an empty key"),
+    (ModelRule::EvidenceOfPrincipal, "a server without tokens knows no principals"),
     (ModelRule::EvidenceById, "a server may fill a basis into a decision that has none"),
 ];
 

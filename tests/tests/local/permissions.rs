@@ -117,6 +117,11 @@ fn both(claim: impl Fn(&Server, &Writer<'_>) -> anyhow::Result<()>) -> anyhow::R
     Ok(())
 }
 
+/// Whether the server writes the basis of a decision: schema version 3.
+fn says_bases(server: &Server) -> anyhow::Result<bool> {
+    Ok(server.get("/v1/journal")?.1.to_string().contains("\"bases\""))
+}
+
 macro_rules! says {
     ($answer:expr, $expected:expr) => {{
         let (answer, expected): (String, &str) = ($answer?, $expected);
@@ -132,6 +137,7 @@ mod posted_facts;
 mod read_backs;
 mod results_in_between;
 mod schema_versions;
+mod shared_ids;
 
 #[test]
 fn an_attempt_needs_permission_and_the_next_number() -> anyhow::Result<()> {

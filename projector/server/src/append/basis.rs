@@ -157,7 +157,7 @@ impl Check<'_> {
             // The judge refuses it as fenced.
             return Ok(());
         }
-        let row = store::effects::pending_one(run_id, call, |key| changes.get(key))?;
+        let row = store::effects::pending_one(run_id, call, None, |key| changes.get(key))?;
         // Only calls have attempts.
         let Some(row) = row.filter(|row| row.kind == EffectKind::ToolCall) else { return Ok(()) };
         let given = match &record.payload {
@@ -192,10 +192,12 @@ impl Check<'_> {
                 return Err(Error::new(ErrorKind::ReconcileRequired, blind(run_id, effect)).about_record(effect));
             }
         }
-        let row = store::effects::pending_one(run_id, effect, |key| changes.get(key))?;
+        // A record without a basis is judged by the first effect with the id.
+        let basis = record.body.facts.basis.or(self.origin.basis.filter(|_| self.writes_basis));
+        let row = store::effects::pending_one(run_id, effect, basis, |key| changes.get(key))?;
         let (Some(row), facts) = (row, &mut record.body.facts) else { return Ok(()) };
         if facts.epoch.is_none() {
-            self.check_alive(&row, run_id, effect)?;
+            self.check_alive(&row, run_id, effect, changes)?;
         }
         check_revision(&row, run_id, effect, facts)?;
         if facts.basis.is_some() {
@@ -211,8 +213,16 @@ impl Check<'_> {
     }
 
     /// Refuses a decision while the process that started the effect last may still record the result.
-    fn check_alive(&self, row: &EffectRow, run_id: RunId<&str>, effect: RecordId<&str>) -> Result<(), Error> {
-        if self.origin.force || !self.run.runs_effects_of(row.last_started_in, self.now) {
+    fn check_alive<R: Rows>(
+        &self,
+        row: &EffectRow,
+        run_id: RunId<&str>,
+        effect: RecordId<&str>,
+        rows: &Changes<'_, R>,
+    ) -> Result<(), Error> {
+        let epoch = row.last_started_in;
+        let is_running = || store::runs::runs_effects_of(run_id, self.run, epoch, self.now, |key| rows.get(key));
+        if self.origin.force || !is_running()? {
             return Ok(());
         }
         let age_millis = self.now.saturating_sub(self.run.wrote_at_millis).max(0).cast_unsigned();

@@ -78,7 +78,7 @@ pub(super) fn is_own_effect<R: Rows>(
         // An effect that is not pending yet can start only in this epoch, and a cleared effect stays cleared. The handle knows the
         // starts of all its epochs.
         Ordering::Equal => {
-            let row = store::effects::pending_one(run_id, effect, |key| rows.get(key))?;
+            let row = store::effects::pending_one(run_id, effect, facts.basis, |key| rows.get(key))?;
             // A skipped or displaced record may be a start.
             let knows_all = |row: &EffectRow| row.evidence.is_empty() && !row.is_newest_void;
             row.is_none_or(|row| row.cleared || (knows_all(&row) && row.first_started_in >= handle_since))

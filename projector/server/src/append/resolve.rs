@@ -102,10 +102,19 @@ fn revision_at(
     basis: ContentHash,
 ) -> Result<Option<u64>, Error> {
     let store = projector.store(projector.partition_of(run_id))?;
-    match store::effects::pending_one(run_id, id, |key| store.get(key))? {
-        Some(row) if row.newest != basis => Err(changed(run_id, id)),
-        row => Ok(row.map(|row| row.revision)),
+    let one = |basis| store::effects::pending_one(run_id, id, basis, |key| store.get(key));
+    let row = one(Some(basis).filter(|_| projector.config().writes_basis()))?;
+    if row.as_ref().is_none_or(|row| row.newest == basis) {
+        return Ok(row.map(|row| row.revision));
     }
+    if one(Some(basis))?.is_some_and(|row| row.newest == basis) {
+        let message = format!(
+            "run {run_id} has several effects with the id {id}, and a record of schema version 2 can decide only about the first one. \
+             Start the servers with --write-schema 3, or append the effect's own result; nothing was appended"
+        );
+        return Err(Error::new(ErrorKind::Conflict, message).about_record(id));
+    }
+    Err(changed(run_id, id))
 }
 
 /// How [`resolve`] fails for a run without records.

@@ -16,7 +16,7 @@ use crate::index::store::{
 };
 use runlog_schemas::{
     codec,
-    id::{ContentHash, Offset, RecordId, RunId},
+    id::{ContentHash, Epoch, Offset, RecordId, RunId},
     judge::{
         FirstJudgement, PendingEffect, Reason,
         lifecycle::{Family, LifecycleStatus, State, StateChange, StatusReport},
@@ -46,11 +46,18 @@ pub fn project<R: Rows>(
         return count_undecided(record.run_id, None, row.undecided(), changes);
     }
     let Some(id) = record.facts.answers.as_ref().map(RecordId::borrow) else { return Ok(()) };
-    // The judge resolved the id to the first kind that has it, and only if that effect is pending.
-    if let Some(row) = pending_one(record.run_id, id, |key| changes.get(key))? {
+    // The judge resolved the id the same way, and only if the effect is pending.
+    if let Some(row) = pending_one(record.run_id, id, record.facts.decided_basis(), |key| changes.get(key))? {
         project_answer(record, (id, at), row.counting(content_hash), is_committed, changes)?;
     }
     Ok(())
+}
+
+/// Whether a record that answers an id is about a tool call with that id. A decision may be about an effect of another kind.
+pub fn is_about_call<R: Rows>(record: RunRecord<'_, '_>, changes: &Changes<'_, R>) -> Result<bool, store::Error> {
+    let (Some(id), Some(basis)) = (&record.facts.answers, record.facts.decided_basis()) else { return Ok(true) };
+    let effect = pending_one(record.run_id, id.borrow(), Some(basis), |key| changes.get(key))?;
+    Ok(effect.is_none_or(|effect| effect.kind == EffectKind::ToolCall))
 }
 
 /// Projects an answer to the pending effect `row`, whose revision already counts it.
@@ -264,14 +271,14 @@ pub(super) fn count_undecided<R: Rows>(
     Ok(())
 }
 
-/// The pending effect that an attempt or a decision on `id`, at an offset, is judged by: the first kind that has one.
+/// The pending effect that an attempt or a decision on `id`, at an offset, is judged by.
 pub(super) fn pending_effect<R: Rows>(
     run_id: RunId<&str>,
-    id: RecordId<&str>,
+    (id, basis): (RecordId<&str>, Option<ContentHash>),
     offset: Offset,
     changes: &Changes<'_, R>,
 ) -> Result<Option<PendingEffect>, store::Error> {
-    Ok(pending_one(run_id, id, |key| changes.get(key))?.map(|row| row.pending_at(offset)))
+    Ok(pending_one(run_id, id, basis, |key| changes.get(key))?.map(|row| row.pending_at(offset)))
 }
 
 /// The state of a contract's effect.
@@ -333,20 +340,23 @@ fn project_refused_result<R: Rows>(
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     let Some((kind, id, status)) = result_of(record) else { return Ok(()) };
-    let result = || EvidenceRow {
-        record_id: record.record_id.to_owned(),
-        content_hash: record.content_hash(),
-        is_first_of_id: is_counted,
-        epoch: record.writer_epoch,
-        status: status.clone(),
-        reason,
-        offset: at.offset,
-        index: at.index,
-        logged_at_millis: at.logged_at_millis,
-        framed: at.row_bytes(),
+    let result = |row: &EffectRow, changes: &Changes<'_, R>| -> Result<_, store::Error> {
+        Ok(EvidenceRow {
+            record_id: record.record_id.to_owned(),
+            content_hash: record.content_hash(),
+            is_first_of_id: is_counted,
+            start: start_of(row, record, changes)?,
+            status: status.clone(),
+            reason,
+            offset: at.offset,
+            index: at.index,
+            logged_at_millis: at.logged_at_millis,
+            framed: at.row_bytes(),
+        })
     };
     if let Some(row) = changes.get::<EffectRow>(&pending(record.run_id, kind, id.borrow()))? {
-        return add_evidence(record, at, id.borrow(), row, (result(), is_displaced), changes);
+        let result = result(&row, changes)?;
+        return add_evidence(record, at, id.borrow(), row, (result, is_displaced), changes);
     }
     let key = ended(record.run_id, kind, id.borrow());
     let Some(mut row) = changes.get::<EffectRow>(&key)? else { return Ok(()) };
@@ -355,12 +365,33 @@ fn project_refused_result<R: Rows>(
     // A refused batch can contain a record that was applied alone.
     let applied: Option<FirstJudgement> = changes.get(&records::by_id(record.run_id, record.record_id))?;
     let is_applied = applied.is_some_and(|applied| applied.content_hash == record.content_hash());
-    if marks || is_applied || !row.add_contradicting(result()) {
+    if marks || is_applied || !row.add_contradicting(result(&row, changes)?) {
         return Ok(());
     }
     changes.put(key, &row);
     changes.mark(contradicted(record.run_id, kind, id.borrow()));
     change_call(record.run_id, kind, id.borrow(), |call| call.is_contradicted = true, changes)
+}
+
+/// The epoch of the start that the writer of a result made: the result's epoch, or the last start under an epoch that the same principal
+/// claimed, because a process that claims its run again may send its result under the later epoch. A get per start.
+fn start_of<R: Rows>(
+    row: &EffectRow,
+    result: RunRecord<'_, '_>,
+    changes: &Changes<'_, R>,
+) -> Result<Option<Epoch>, store::Error> {
+    if row.starts.contains(&result.writer_epoch) {
+        return Ok(Some(result.writer_epoch));
+    }
+    let Some(principal) = records::claimant(result.run_id, result.writer_epoch, |key| changes.get(key))? else {
+        return Ok(None);
+    };
+    for start in row.starts.iter().rev() {
+        if records::claimant(result.run_id, *start, |key| changes.get(key))?.as_ref() == Some(&principal) {
+            return Ok(Some(*start));
+        }
+    }
+    Ok(None)
 }
 
 /// The trace that a displaced end leaves at its effect: until the skip nothing decides about the effect or permits it.

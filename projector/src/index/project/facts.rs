@@ -16,7 +16,7 @@ use runlog_schemas::{
     codec,
     id::{JournalSeq, Offset, RecordId},
     judge::FirstJudgement,
-    record::Validity,
+    record::{RecordKind, Validity},
 };
 
 /// Projects a record that changes no state but may state another valid time: a repeated statement, or the retraction of
@@ -49,24 +49,28 @@ pub fn project_retraction<R: Rows>(
     // A batch's id has the position of its first record.
     let Some(stated) = codec::read(&row.framed.0).ok().filter(|stated| stated.record_id == id) else { return Ok(()) };
     let Some(about) = facts::fact_of(&stated) else { return Ok(()) };
-    if about.0 == Family::ToolCall && !is_of_call(record, about.1, place, changes)? {
+    let is_decision = stated.kind == RecordKind::EffectResolution;
+    if about.0 == Family::ToolCall && !is_of_call(record, about.1, (place, is_decision), changes)? {
         return Ok(());
     }
     let validity = Validity { is_valid: false, ..facts::validity(&record) };
     put_statement(record, at, about, "retracted", validity, changes)
 }
 
-/// Whether the record at a position is about a call. A decision may be about an effect of another kind, or its id may have
-/// become a request's id only later.
+/// Whether the record at a position is about a call: of a decision, whether it ended the call, because it may be about an effect of
+/// another kind. The id may also have become a request's id only later.
 fn is_of_call<R: Rows>(
     record: RunRecord<'_, '_>,
     request: &str,
-    place: (Offset, u32),
+    (place, is_decision): ((Offset, u32), bool),
     changes: &Changes<'_, R>,
 ) -> Result<bool, store::Error> {
     let Ok(request) = RecordId::new(request) else { return Ok(false) };
     let call: Option<CallRow> = changes.get(&tool_calls::key(record.run_id, request))?;
-    Ok(call.is_some_and(|call| (call.request_offset, call.request_index) <= place))
+    Ok(call.is_some_and(|call| {
+        let ended_by = (call.status_offset, call.status_index);
+        if is_decision { ended_by == place } else { (call.request_offset, call.request_index) <= place }
+    }))
 }
 
 /// Stores a statement of a fact.

@@ -80,8 +80,12 @@ impl<R: Rows> View for RunView<'_, '_, R> {
         }
     }
 
-    fn pending_effect(&mut self, id: RecordId<&str>) -> Result<Option<PendingEffect>, store::Error> {
-        effects::pending_effect(self.run_id, id, self.offset, self.changes)
+    fn pending_effect(
+        &mut self,
+        id: RecordId<&str>,
+        basis: Option<ContentHash>,
+    ) -> Result<Option<PendingEffect>, store::Error> {
+        effects::pending_effect(self.run_id, (id, basis), self.offset, self.changes)
     }
 
     fn checkpoint(&mut self, checkpoint_id: &str) -> Result<Option<CheckpointState>, store::Error> {

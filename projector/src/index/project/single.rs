@@ -85,7 +85,11 @@ fn project_payload<R: Rows>(
 ) -> Result<(), store::Error> {
     match record.kind {
         RecordKind::ToolCall | RecordKind::EffectResolution => {
-            let new_call = tool_calls::project(record, at, call, changes)?;
+            let new_call = if effects::is_about_call(record, changes)? {
+                tool_calls::project(record, at, call, changes)?
+            } else {
+                None
+            };
             effects::project(record, at, content_hash, is_committed, new_call, changes)?;
             if record.facts.payload_type == PayloadType::ToolCallRequested {
                 keys::project(record, at, changes);

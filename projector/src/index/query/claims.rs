@@ -16,7 +16,7 @@ type ByEpoch = HashMap<(RunId, Epoch), Option<Rc<RunClaim>>>;
 
 /// The claims that a page names. Each is read once, with two gets.
 pub(super) struct Claims<'a, R> {
-    rows: &'a R,
+    pub(super) rows: &'a R,
     horizons: &'a Horizons,
     read: RefCell<ByEpoch>,
 }

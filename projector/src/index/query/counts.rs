@@ -73,7 +73,8 @@ pub fn count<R: Rows>(rows: &R, visible: &Visible, now: i64) -> Result<Counts, E
             Class::RetrySafe => &mut counts.retry_safe,
             Class::ReconcileRequired => &mut counts.reconcile_required,
         };
-        *match run.map_or(PendingState::Waiting, |run| state(&run, &row, now)) {
+        let state = run.map(|run| state(rows, (run_id, &run), &row, now)).transpose()?;
+        *match state.unwrap_or(PendingState::Waiting) {
             PendingState::Running => &mut class_counts.running,
             PendingState::Waiting => &mut class_counts.waiting,
         } += 1;

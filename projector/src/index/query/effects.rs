@@ -58,7 +58,8 @@ pub fn pending<R: Rows>(
         Ok(Some((id, row)))
     })?;
     let answer = |(id, row): (RecordId, EffectRow)| {
-        let ((class, reason), state) = (row.class(), now.map(|now| state(&run, &row, now).into()));
+        let (class, reason) = row.class();
+        let state = now.map(|now| state(rows, (run_id, &run), &row, now)).transpose()?.map(Into::into);
         Ok(Pending {
             kind: row.kind.into(),
             evidence: shown.evidence(run_id, &row, true)?,
@@ -88,8 +89,14 @@ pub fn any_unsafe<R: Rows>(rows: &R, run_id: RunId<&str>) -> Result<bool, Error>
 }
 
 /// Whether a pending effect is `reconcile_required`, and its process does not run it at the log's time `now`.
-pub(super) fn waits(run: &RunRow, effect: &EffectRow, now: i64) -> bool {
-    effect.class().0 == Class::ReconcileRequired && state(run, effect, now) == PendingState::Waiting
+pub(super) fn waits<R: Rows>(
+    rows: &R,
+    run: (RunId<&str>, &RunRow),
+    effect: &EffectRow,
+    now: i64,
+) -> Result<bool, Error> {
+    let is_unsafe = effect.class().0 == Class::ReconcileRequired;
+    Ok(is_unsafe && state(rows, run, effect, now)? == PendingState::Waiting)
 }
 
 /// Whether a run has a pending effect. One seek.
@@ -117,6 +124,8 @@ pub fn status<R: Rows>(
         if rows.row(effects::pending(run_id, *kind, id).bytes())?.is_some() {
             return Ok(Some(LifecycleStatus::Pending.into()));
         }
+    }
+    for kind in EffectKind::ALL {
         if let Some(row) = rows.get::<EffectRow>(&effects::ended(run_id, *kind, id))? {
             return Ok(Some(row.status));
         }
@@ -233,8 +242,14 @@ pub fn page<'f, R: Rows>(
 }
 
 /// The state of a pending effect.
-pub(super) fn state(run: &RunRow, row: &EffectRow, now: i64) -> PendingState {
-    if run.runs_effects_of(row.last_started_in, now) { PendingState::Running } else { PendingState::Waiting }
+pub(super) fn state<R: Rows>(
+    rows: &R,
+    (run_id, run): (RunId<&str>, &RunRow),
+    row: &EffectRow,
+    now: i64,
+) -> Result<PendingState, store::Error> {
+    let is_running = store::runs::runs_effects_of(run_id, run, row.last_started_in, now, |key| rows.get(key))?;
+    Ok(if is_running { PendingState::Running } else { PendingState::Waiting })
 }
 
 /// An effect's run with its claim, and the records that requested the effect and started it last.
@@ -286,7 +301,8 @@ fn answer<R: Rows>(
     };
     let (writer, agent_id) = started.map(|(writer, body)| (writer, body.agent_id)).unzip();
     let logged_at_millis = start.or(request).map(|start| start.logged_at_millis);
-    let state = state(run.as_ref().unwrap_or(&RunRow::default()), &row, now);
+    let of_run = |run: &RunRow| state(shown.claims.rows, (run_id.borrow(), run), &row, now);
+    let state = run.as_ref().map(of_run).transpose()?.unwrap_or(PendingState::Waiting);
     Ok(Effect {
         position: place.position(row.offset, row.index),
         evidence: shown.evidence(run_id.borrow(), &row, pending)?,

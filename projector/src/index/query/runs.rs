@@ -181,8 +181,10 @@ fn each_stuck<R: Rows>(
             }
             let Some((_, run)) = &mut last else { return Ok(ControlFlow::Continue(())) };
             let effect = store::decode(key, row)?;
-            let waits = run.take_if(|run| effects::waits(run, &effect, now));
-            if let Some(run) = waits
+            let waits =
+                run.as_ref().map(|run| effects::waits(rows, (run_id.borrow(), run), &effect, now)).transpose()?;
+            if waits == Some(true)
+                && let Some(run) = run.take()
                 && filter.is_in_doubt(rows, run_id.borrow(), &run)?
                 && !take(run_id, run)
             {

@@ -49,18 +49,22 @@ pub fn pending_of(run_id: RunId<&str>) -> Key {
     Key::new(INDEX, 0).text(run_id)
 }
 
-/// The pending effect that a decision on `id` is about, looked up in the order of the kinds. A get per kind.
+/// The pending effect that a decision on `id` is about: by its basis, or without that the first kind's. A get per kind.
 pub fn pending_one(
     run_id: RunId<&str>,
     id: RecordId<&str>,
+    basis: Option<ContentHash>,
     get: impl Fn(&Key) -> Result<Option<EffectRow>, Error>,
 ) -> Result<Option<EffectRow>, Error> {
+    let mut first = None;
     for kind in EffectKind::ALL {
-        if let Some(row) = get(&pending(run_id, *kind, id))? {
+        let Some(row) = get(&pending(run_id, *kind, id))? else { continue };
+        if basis.is_none_or(|basis| basis == row.newest) {
             return Ok(Some(row));
         }
+        first = first.or(Some(row));
     }
-    Ok(None)
+    Ok(first)
 }
 
 /// An effect that has ended.
@@ -139,7 +143,7 @@ pub struct EffectRow {
     pub has_committed_start: bool,
     /// Whether a skip voids or displaces the record that started it last: then it is no handle's and no epoch's own.
     pub is_start_void: bool,
-    /// The epochs of its starts, the first ones: results of other epochs never replace theirs.
+    /// The epochs of its starts, the first ones: results of others never replace theirs.
     pub starts: Vec<Epoch>,
     /// The offset of the record that started it last.
     pub start_offset: Offset,
@@ -208,6 +212,15 @@ datum!(EffectRow {
     contradictions,
 });
 
+impl EvidenceRow {
+    /// Whether this is the same result as another: the same record id and content. A copy that a process sends which did not start the
+    /// effect is not the same as the result of the process that did.
+    fn covers(&self, other: &Self) -> bool {
+        let is_same = self.record_id == other.record_id && self.content_hash == other.content_hash;
+        is_same && (self.start.is_some() || other.start.is_none())
+    }
+}
+
 impl EffectRow {
     /// The effect after one more record that is applied to it.
     #[must_use]
@@ -256,14 +269,13 @@ impl EffectRow {
         is_undecided.then_some(of_epoch)
     }
 
-    /// Stores a refused result and returns the evicted rows. Returns `None` if the same result (record id and content
-    /// hash) is already stored.
+    /// Stores a refused result and returns the evicted rows. Returns `None` if a stored one covers it.
     ///
     /// Decisions without a basis are judged by the first result of each record id, so these are stored and counted separately. They do
     /// not count a row whose `is_first_of_id` is false.
     pub fn add_evidence(&mut self, mut row: EvidenceRow) -> Option<Vec<EvidenceRow>> {
         let same_id = |other: &EvidenceRow| other.record_id == row.record_id;
-        let same = self.evidence.iter().position(|other| same_id(other) && other.content_hash == row.content_hash);
+        let same = self.evidence.iter().position(|other| other.covers(&row));
         row.is_first_of_id &= !self.evidence.iter().any(|other| other.is_first_of_id && same_id(other));
         if same.is_some() && !row.is_first_of_id {
             return None;
@@ -286,13 +298,12 @@ impl EffectRow {
     }
 
     /// Stores a result that arrived after the effect had ended, and was not applied. Returns false if it does not contradict
-    /// the end, or if the same is stored: the same record id and content hash.
+    /// the end, or if a stored one covers it.
     ///
     /// Evidence does not contradict the end here: a decision knew it, and a result that ends the effect is compared with it then. A `give_up` decision leaves the
     /// outcome unknown, so only a result that states that the effect happened contradicts it.
     pub fn add_contradicting(&mut self, row: EvidenceRow) -> bool {
-        let same = |other: &EvidenceRow| other.record_id == row.record_id && other.content_hash == row.content_hash;
-        let is_known = self.evidence.iter().chain(&self.contradicting).any(same);
+        let is_known = self.evidence.iter().chain(&self.contradicting).any(|other| other.covers(&row));
         if is_known || (self.given_up && !happened(&row.status)) {
             return false;
         }
@@ -314,12 +325,12 @@ impl EffectRow {
     }
 
     /// The evidence that a decision would adopt: of all evidence, or (`by_id`) of the first of each record id. If refused
-    /// results contradict one another, a result that states that the effect happened wins over any failure, and of all evidence one of an
-    /// epoch that started the effect wins over another; among equals the last wins.
+    /// results contradict one another, a result that states that the effect happened wins over any failure, and of all evidence one of a
+    /// process that started the effect wins over another; among equals the last wins.
     pub fn adoptable(&self, by_id: bool) -> Option<&EvidenceRow> {
         let read = self.evidence.iter().filter(|evidence| !by_id || evidence.is_first_of_id);
         // `max_by_key` returns the last of equals.
-        read.max_by_key(|evidence| (happened(&evidence.status), !by_id && self.starts.contains(&evidence.epoch)))
+        read.max_by_key(|evidence| (happened(&evidence.status), !by_id && evidence.start.is_some()))
     }
 
     /// The judge's input for an attempt or a decision on it at an offset, while it is pending.
@@ -350,14 +361,14 @@ impl EffectRow {
     }
 }
 
-/// Which results stay although others arrive: for each start one of its epoch: the oldest that states that the effect
+/// Which results stay although others arrive: for each start one of its process: the oldest that states that the effect
 /// happened, or the oldest of all.
 fn of_starts(results: &[EvidenceRow], starts: &[Epoch]) -> Vec<bool> {
     let mut starts = starts.to_vec();
     let mut stay = vec![false; results.len()];
     for is_happened in [true, false] {
         for (result, stays) in results.iter().zip(&mut stay) {
-            let start = starts.iter().position(|start| *start == result.epoch);
+            let start = starts.iter().position(|start| Some(*start) == result.start);
             if let Some(start) = start.filter(|_| happened(&result.status) == is_happened) {
                 starts.swap_remove(start);
                 *stays = true;
@@ -400,8 +411,9 @@ pub struct EvidenceRow {
     pub content_hash: ContentHash,
     /// Whether no other stored evidence had this record id: decisions without a basis read and count only these.
     pub is_first_of_id: bool,
-    /// Its epoch.
-    pub epoch: Epoch,
+    /// The epoch of the start that its process made: its own epoch, or the last start under another epoch that the same principal
+    /// claimed. `None` if its process is not known to have started the effect.
+    pub start: Option<Epoch>,
     /// Its statement about the effect.
     pub status: OrOther<LifecycleStatus>,
     /// Why it was refused.
@@ -420,7 +432,7 @@ datum!(EvidenceRow {
     record_id,
     content_hash,
     is_first_of_id,
-    epoch,
+    start,
     status,
     reason,
     offset,

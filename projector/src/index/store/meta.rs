@@ -14,7 +14,7 @@ use runlog_schemas::{
 pub const INDEX: Index = Index::new(0, "meta", &[]);
 
 /// The layout of the rows and of their keys.
-const ROWS: u32 = 25;
+const ROWS: u32 = 26;
 /// The layout that this build writes. A build that reads another schema version can have other rows after a skip, because it
 /// may read the skipped record: so it builds its indices anew.
 pub const LAYOUT: u32 = ROWS * 1000 + schema::NEWEST as u32;

@@ -70,6 +70,15 @@ pub struct ClaimRow {
 }
 datum!(ClaimRow { offset, claimant });
 
+/// The principal that claimed an epoch, if it is known.
+pub fn claimant(
+    run_id: RunId<&str>,
+    epoch: Epoch,
+    get: impl FnOnce(&Key) -> Result<Option<ClaimRow>, Error>,
+) -> Result<Option<String>, Error> {
+    Ok(get(&claim(run_id, epoch))?.and_then(|claim| claim.claimant))
+}
+
 /// A stored record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordRow {

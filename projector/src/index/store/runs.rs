@@ -1,8 +1,10 @@
 //! `runs`: one row per run, by run id. Reading a run is one get; a page of runs is one seek and a step per run.
 
 use super::{
+    error::Error,
     index::{Index, RUN_ID, RowFamily},
     key::Key,
+    records::{ClaimRow, claimant},
 };
 use runlog_schemas::{
     datum,
@@ -50,12 +52,31 @@ impl RunRow {
     ///
     /// A write later than `now` shows that the log's clock was ahead. Up to 30 s later, the process counts as alive. Beyond
     /// that, the time of the write is unknown and the process does not.
-    pub fn runs_effects_of(&self, epoch: Epoch, now: i64) -> bool {
+    fn runs_effects_of(&self, epoch: Epoch, now: i64) -> bool {
         let Head { writer_since, handle_since, epoch: current, status, .. } = &self.head;
         let since = *writer_since.min(handle_since);
         let has_run = epoch > Epoch::ZERO && (since..=*current).contains(&epoch) && *status == RunStatus::Open;
         has_run && now.saturating_sub(self.wrote_at_millis).saturating_abs() < ALIVE_FOR
     }
+}
+
+/// Whether the process that last started an effect, in `epoch`, may still end it, as [`RunRow::runs_effects_of`] says. A claim by another
+/// principal under the same writer id is of another process, because the run's readers know the id. At most two gets.
+pub fn runs_effects_of(
+    run_id: RunId<&str>,
+    run: &RunRow,
+    epoch: Epoch,
+    now: i64,
+    get: impl Fn(&Key) -> Result<Option<ClaimRow>, Error>,
+) -> Result<bool, Error> {
+    if !run.runs_effects_of(epoch, now) {
+        return Ok(false);
+    }
+    if epoch >= run.head.handle_since {
+        return Ok(true);
+    }
+    let (started_by, claimed_by) = (claimant(run_id, epoch, &get)?, claimant(run_id, run.head.epoch, &get)?);
+    Ok(started_by.is_none() || claimed_by.is_none() || started_by == claimed_by)
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub(crate) fn refusal(rules: &Rules, run: &Run, record: &Value) -> Option<Reason
         _ => return None,
     };
     let effects = run_effects(rules, run);
-    let effect = answered_effect(&effects, record).map(|at| &effects[at]);
+    let effect = answered_effect(rules, &effects, record).map(|at| &effects[at]);
     let ended_by = effect.filter(|effect| !effect.pending()).map(|effect| &run.entries[effect.set_by].record);
     let result = matches!(kind, "tool_call_completed" | "tool_call_failed");
     let again = result && ended_by.is_some_and(|first| same_payload(first, record));

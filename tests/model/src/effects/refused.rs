@@ -28,11 +28,21 @@ pub(crate) struct Evidence {
     pub(crate) content: String,
     /// Whether no other evidence that is kept has its id.
     pub(super) first: bool,
+    /// The epoch of the start that its process made, if it made one.
+    pub(super) start: Option<u64>,
 }
 
 impl Evidence {
     pub(super) fn happened(&self) -> bool {
         HAPPENED.contains(&self.status.as_str())
+    }
+
+    /// Whether another result is this one again: the same record id and content, unless only the other is of a process that started the
+    /// effect.
+    fn covers(&self, rules: &Rules, other: &Self) -> bool {
+        let id = |one: &Self| text(&one.result, "/record_id").to_owned();
+        let copied = self.start.is_none() && other.start.is_some();
+        id(self) == id(other) && self.content == other.content && !rules.fires(Rule::EvidenceCopied, copied)
     }
 }
 
@@ -40,9 +50,7 @@ impl Effect {
     /// A refused result that came after the end, and was not applied. It contradicts the end unless it was evidence before, or
     /// the effect was given up and it does not say that the effect happened.
     fn contradict(&mut self, rules: &Rules, result: Evidence) {
-        let id = |one: &Evidence| text(&one.result, "/record_id").to_owned();
-        let same = |other: &Evidence| id(other) == id(&result) && other.content == result.content;
-        let kept_before = self.evidence.iter().chain(&self.contradicting).any(same);
+        let kept_before = self.evidence.iter().chain(&self.contradicting).any(|other| other.covers(rules, &result));
         if rules.fires(Rule::ContradictionKept, !kept_before && (!self.given_up || result.happened())) {
             self.add_contradiction(rules, result);
         }
@@ -69,13 +77,29 @@ impl Effect {
     }
 }
 
-/// The results that others never replace. Each start keeps one result of its epoch: the first that says that the effect
+/// The epoch of the start that the writer of a result made: the result's own epoch, otherwise the last start in an epoch that the same
+/// principal claimed.
+fn start_of(rules: &Rules, effect: &Effect, entries: &[Entry], result: &Value) -> Option<u64> {
+    let own = epoch(result);
+    if effect.start_epochs.contains(&own) {
+        return Some(own);
+    }
+    let claimant = |of: u64| {
+        let claim = |entry: &&Entry| entry.counts() && entry.kind == "run_claim" && epoch(&entry.record) == of;
+        entries.iter().rev().find(claim)?.claimant.clone()
+    };
+    let principal = claimant(own)?;
+    let start = effect.start_epochs.iter().rev().copied().find(|start| claimant(*start).as_ref() == Some(&principal));
+    start.filter(|_| rules.fires(Rule::EvidenceOfPrincipal, true))
+}
+
+/// The results that others never replace. Each start keeps one result of its process: the first that says that the effect
 /// happened, otherwise the first failure.
 fn protected_by_starts(results: &[Evidence], start_epochs: &[u64]) -> HashSet<usize> {
     let mut protected = HashSet::new();
     for by in start_epochs {
-        let of_epoch = |at: &usize| epoch(&results[*at].result) == *by && !protected.contains(at);
-        let own: Vec<usize> = (0..results.len()).filter(of_epoch).collect();
+        let of_start = |at: &usize| results[*at].start == Some(*by) && !protected.contains(at);
+        let own: Vec<usize> = (0..results.len()).filter(of_start).collect();
         protected.extend(own.iter().find(|at| results[**at].happened()).or(own.first()));
     }
     protected
@@ -121,7 +145,8 @@ pub(super) fn keep(
     let Some((kind, id, status)) = result_of(rules, record) else { return false };
     let Some(effect) = effects.iter_mut().find(|effect| effect.kind == kind && effect.id == id) else { return false };
     let content = entry.content(index, record);
-    let result = Evidence { entry: at, index, status, result: record.clone(), content, first: false };
+    let start = start_of(rules, effect, &run.entries[..at], record);
+    let result = Evidence { entry: at, index, status, result: record.clone(), content, first: false, start };
     if effect.pending() {
         return evidence(rules, effect, (reason, after_skip), result);
     }
@@ -150,7 +175,7 @@ fn evidence(rules: &Rules, effect: &mut Effect, (reason, after_skip): (Reason, b
     let uncounted = of_batch || (rule == Rule::EvidenceOfNumbers && !rules.fires(Rule::EvidenceAfterSkip, after_skip));
     let same_id = |other: &Evidence| text(&other.result, "/record_id") == text(&result.result, "/record_id");
     let id_known = effect.evidence.iter().any(|other| other.first && same_id(other));
-    let same = effect.evidence.iter().position(|other| same_id(other) && other.content == result.content);
+    let same = effect.evidence.iter().position(|other| other.covers(rules, &result));
     let is_known = same.is_some() && (id_known || uncounted);
     if is_known || (id_known && !rules.fires(Rule::EvidenceOfSameId, true)) || !rules.fires(rule, true) {
         return false;

@@ -271,7 +271,10 @@ impl World {
         if intends && self.random.percent(90) {
             let id = match effect {
                 Some(effect) if self.random.percent(30) => effect.id,
-                _ => self.id("effect"),
+                _ => match self.any_effect(run, "tool_call", 50).filter(|_| self.random.percent(20)) {
+                    Some(call) => call.id,
+                    None => self.id("effect"),
+                },
             };
             let key = self.random.percent(40).then(|| format!("key-{id}"));
             return json!({"payload": payloads::effect_intent(&id, key.as_deref())});

@@ -141,7 +141,8 @@ impl World {
     /// The state that a decision names: mostly the current one, sometimes an earlier or an impossible one.
     fn seen_of(&mut self, run: usize, id: &str) -> Value {
         let effects = self.run(run).map(|run| effects::run_effects(&self.model.rules, run)).unwrap_or_default();
-        let effect = effects.iter().find(|effect| effect.id == id && effect.pending());
+        let named: Vec<_> = effects.iter().filter(|effect| effect.id == id && effect.pending()).collect();
+        let effect = self.random.pick(&named);
         let revision = effect.map_or(1, |effect| effect.revision);
         let mut facts = json!({});
         let revisions_back = self.random.weigh(0, &[(6, 0), (3, 1), (1, 2)]);
@@ -153,7 +154,7 @@ impl World {
             .into();
         }
         let shown: Vec<String> = effect
-            .iter()
+            .into_iter()
             .flat_map(|effect| &effect.evidence)
             .map(|evidence| crate::record::text(&evidence.result, "/record_id").to_owned())
             .collect();

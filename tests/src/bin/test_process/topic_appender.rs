@@ -15,9 +15,10 @@ use runlog_log::{
     Ack, Entry, Log, Offset, PartitionId,
     kafka::{KafkaConfig, KafkaLog},
 };
+use runlog_projector::index::claimant;
 use runlog_tests::{
     agreement::appender::{Acknowledged, How, Order},
-    foreign::{Reports, append_kafka},
+    foreign::{Reports, append_kafka, headers},
 };
 use std::{
     io::{self, Write},
@@ -117,7 +118,7 @@ impl Foreign {
         producer.begin_transaction()?;
         let record = BaseRecord::with_opaque_to(&self.config.topic, order.number).key(&entry.key);
         let record = record.partition(partition.signed()).payload(&entry.value);
-        producer.send(record).map_err(|(error, _)| error)?;
+        producer.send(record.headers(headers(&entry))).map_err(|(error, _)| error)?;
         producer.flush(STEP_WAIT)?;
         let (_, landed) = reports.try_recv()?;
         match order.how {
@@ -140,7 +141,11 @@ impl Foreign {
 }
 
 fn to_entry(order: &Order) -> anyhow::Result<Entry> {
-    Ok(Entry { key: bytes(&order.key)?, value: bytes(&order.value)?, ..Entry::default() })
+    let mut entry = Entry { key: bytes(&order.key)?, value: bytes(&order.value)?, ..Entry::default() };
+    if let Some(principal) = &order.claimant {
+        claimant::mark(&mut entry, principal);
+    }
+    Ok(entry)
 }
 
 pub(crate) fn bytes(hex: &str) -> anyhow::Result<Vec<u8>> {

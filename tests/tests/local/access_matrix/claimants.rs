@@ -164,3 +164,84 @@ async fn a_claim_sent_again_by_another_principal_is_a_conflict_and_no_answer_nam
     let lost = post(&site, AGENT, CLAIMS, &request).await;
     assert_eq!(lost.json()["kind"], "claim_lost", "{lost:?}");
 }
+
+/// The effect with the id "pay", as an operator sees it.
+async fn effect(site: &Site) -> Value {
+    let path = "/v1/effects?consistency=latest";
+    let listed = site.ask("get", path, Some(&token_of(EVERYTHING).1), None).await.json();
+    let all = listed["effects"].as_array().cloned().unwrap_or_default();
+    all.into_iter().find(|effect| effect["id"] == "pay").unwrap_or_default()
+}
+
+/// The position in the list, the epoch and the booking of the result that a decision would adopt.
+fn adoptable(effect: &Value) -> Option<(usize, u64, Value)> {
+    let evidence = effect["evidence"].as_array()?;
+    let at = evidence.iter().position(|one| one["adoptable"] == true)?;
+    Some((at, evidence[at]["epoch"].as_u64()?, evidence[at]["payload"]["result"]["booking"].clone()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_under_a_later_epoch_of_the_principal_that_started_the_call_is_preferred() {
+    let site = Site::start(&entries()).await;
+    let agent = claim(&site, AGENT, &json!({})).await;
+    assert_eq!(outcome(&site, AGENT, &intent(&agent, "pay")).await, "applied");
+    let thief = claim(&site, THIEF, &json!({})).await;
+    let again = claim(&site, AGENT, &json!({})).await;
+    claim(&site, THIEF, &json!({})).await;
+    assert_eq!(outcome(&site, AGENT, &completed(&again, "B-1", "pay")).await, "refused");
+    for nth in 0..20 {
+        let fake = completed(&thief, &format!("fake {nth}"), "pay");
+        assert_eq!(outcome(&site, THIEF, &fake).await, "refused");
+    }
+    assert_eq!(adoptable(&effect(&site).await), Some((0, 3, json!("B-1"))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_another_principal_sent_first_does_not_replace_the_result() {
+    let site = Site::start(&entries()).await;
+    let agent = claim(&site, AGENT, &json!({})).await;
+    assert_eq!(outcome(&site, AGENT, &intent(&agent, "pay")).await, "applied");
+    let thief = claim(&site, THIEF, &json!({})).await;
+    claim(&site, AGENT, &json!({})).await;
+    assert_eq!(outcome(&site, THIEF, &completed(&thief, "B-1", "pay")).await, "refused");
+    assert_eq!(outcome(&site, AGENT, &completed(&agent, "B-1", "pay")).await, "refused");
+    assert_eq!(outcome(&site, THIEF, &completed(&thief, "fake", "pay")).await, "refused");
+    let seen = effect(&site).await;
+    assert_eq!(adoptable(&seen), Some((1, 1, json!("B-1"))), "{seen}");
+    // A further copy by another process changes nothing.
+    assert_eq!(outcome(&site, THIEF, &completed(&thief, "B-1", "pay")).await, "refused");
+    assert_eq!(effect(&site).await["basis"], seen["basis"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_is_not_running_because_another_principal_claims_the_run_under_its_writer_id() {
+    let site = Site::start(&entries()).await;
+    let agent = claim(&site, AGENT, &json!({})).await;
+    assert_eq!(outcome(&site, AGENT, &intent(&agent, "pay")).await, "applied");
+    let again = claim(&site, AGENT, &json!({ "writer_id": agent["writer_id"] })).await;
+    assert_eq!(outcome(&site, AGENT, &intent(&again, "book")).await, "applied");
+    assert_eq!(effect(&site).await["state"], "running");
+    let thief = claim(&site, THIEF, &json!({ "writer_id": agent["writer_id"] })).await;
+    assert_eq!(outcome(&site, THIEF, &intent(&thief, "its own")).await, "applied");
+    let seen = effect(&site).await;
+    assert_eq!(seen["state"], "waiting", "{seen}");
+    let stuck = site.ask("get", "/v1/runs?stuck=true&consistency=latest", Some(&token_of(EVERYTHING).1), None).await;
+    assert_eq!(stuck.json()["runs"][0]["run_id"], RUN);
+    let decision = json!({ "decision": "give_up", "who": "jo", "why": "looked", "revision": seen["revision"] });
+    let decided = post(&site, EVERYTHING, "/v1/runs/acme%2F1/effects/pay/resolution", &decision).await;
+    assert_eq!(decided.status, 200, "{decided:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retraction_needs_the_last_claim_of_the_run_or_the_scope_resolve() {
+    let site = Site::start(&entries()).await;
+    let agent = claim(&site, AGENT, &json!({})).await;
+    assert_eq!(outcome(&site, AGENT, &intent(&agent, "pay")).await, "applied");
+    let retraction = |id: &str| {
+        let payload = json!({ "type": "retraction", "retracted_record_id": "pay", "who": "x", "why": "wrong" });
+        json!({ "run_id": RUN, "record_id": id, "payload": payload })
+    };
+    assert_eq!(post(&site, THIEF, RECORDS, &retraction("of the thief")).await.status, 403);
+    assert_eq!(outcome(&site, AGENT, &retraction("of the agent")).await, "applied");
+    assert_eq!(outcome(&site, EVERYTHING, &retraction("of an operator")).await, "applied");
+}

@@ -1,6 +1,6 @@
 //! Results that are refused with their batch, or among many others, are evidence too.
 
-use super::{NONE, Writer, both, decide, not_done, pending};
+use super::{NONE, Writer, both, decide, not_done, pending, says_bases};
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
@@ -82,8 +82,7 @@ fn results_of_others_do_not_push_out_that_of_the_process_that_started_the_call()
         ensure!(evidence(&now).len() == 17 && now["evidence_dropped"] == 25, "{now}");
         let evidence = json!({ "basis": now["basis"], "revision": now["revision"], "evidence": "booked" });
         let adopted = decide(server, "pay", "adopt", &evidence)?;
-        let (_, journal) = server.get("/v1/journal")?;
-        if journal.to_string().contains("\"bases\"") {
+        if says_bases(server)? {
             ensure!(adopted == "applied", "{adopted}");
             let (_, call) = server.get("/v1/runs/r/calls/pay")?;
             ensure!(call["result"]["booking"] == "B-1", "{call}");

@@ -274,9 +274,14 @@ impl Check<'_> {
         let is_hidden = |all: &&EvidenceRow| by_id.is_none_or(|by_id| by_id.content_hash != all.content_hash);
         let Some(hidden) = all.filter(is_hidden).filter(|_| !self.writes_basis) else { return Ok(()) };
         match facts.status.as_deref() {
-            Some("adopt") => {
+            Some("adopt") if happened(&hidden.status) => {
                 other(hidden, "cannot adopt it at schema version 2: decide `done` with the result that you saw")
             }
+            Some("adopt") => other(
+                hidden,
+                "cannot adopt it at schema version 2: decide `give_up`, which ends the effect as failed, or `not_done` if it \
+                 did not happen",
+            ),
             Some("not_done") if happened(&hidden.status) => {
                 // The judge compares the name with the evidence that it reads.
                 let read = by_id.filter(|read| happened(&read.status)).unwrap_or(hidden);

@@ -7,23 +7,29 @@
 //!
 //! The list decides where a partition is, and never which partition a run has: that follows from the journal's genesis alone.
 
-use crate::placement::{Member, holders};
+use crate::{
+    placement::{Member, holders},
+    tls,
+};
 use reqwest::Url;
 use runlog_projector::index::held::{Choose, Found};
 use runlog_schemas::{
+    answer::with_causes,
     datum::{Sha256, hex},
     id::PartitionId,
 };
+use rustls::ClientConfig;
 use serde::Deserialize;
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    path::PathBuf,
     sync::Arc,
 };
 
-mod elsewhere;
+mod forward;
 
-pub(super) use elsewhere::name_instances;
+pub(super) use forward::{Forward, forward};
 
 /// Instances of a list.
 const INSTANCES_MAX: usize = 64;
@@ -54,6 +60,8 @@ pub struct Instances {
     copies: usize,
     all: Vec<Instance>,
     own: usize,
+    /// The file of the authorities that the instances' certificates are of; `None`: the system's.
+    ca: Option<PathBuf>,
 }
 
 /// The content of the file.
@@ -61,6 +69,7 @@ pub struct Instances {
 #[serde(deny_unknown_fields)]
 struct File {
     copies: Option<usize>,
+    ca: Option<PathBuf>,
     instances: Vec<Entry>,
 }
 
@@ -97,7 +106,7 @@ impl Instances {
             let names: Vec<&str> = all.iter().map(|instance| instance.name.as_str()).collect();
             return Err(Invalid(format!("it has no instance named {own:?}, only {}", names.join(", "))));
         };
-        Ok(Self { copies: copies.min(count), all, own })
+        Ok(Self { copies: copies.min(count), all, own, ca: file.ca })
     }
 
     /// This server.
@@ -123,6 +132,20 @@ impl Instances {
     /// An instance on another machine whose connections are not encrypted.
     pub fn unencrypted_peer(&self) -> Option<&Instance> {
         self.peers().map(|(_, peer)| peer).find(|peer| peer.url.starts_with("http://") && !is_loopback(&peer.url))
+    }
+
+    /// The TLS settings of requests to other instances. Blocking.
+    ///
+    /// Errors: if the file of the authorities cannot be read, or the list has https:// and there are no authorities.
+    pub fn tls(&self) -> Result<ClientConfig, Invalid> {
+        let roots = match &self.ca {
+            Some(path) => tls::authorities(path).map_err(|error| Invalid(with_causes(&error)))?,
+            None => tls::authorities_of_system(),
+        };
+        if roots.is_empty() && self.peers().any(|(_, peer)| peer.url.starts_with("https://")) {
+            return Err(Invalid("this system has no certificate authorities: name a file of them as `ca`".to_owned()));
+        }
+        tls::trusting(roots).map_err(|error| Invalid(error.to_string()))
     }
 
     /// The host of this server's URL.

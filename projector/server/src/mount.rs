@@ -5,7 +5,7 @@ use super::{
     app::App,
     auth, fallbacks,
     folders::{self, Folders},
-    instances::name_instances,
+    instances::{Forward, forward},
     options::Options,
     page, requests,
     route::Route,
@@ -33,10 +33,7 @@ pub(super) fn all(app: App) -> Router {
     let add = |router: Router<App>, route: Route| router.route(route.path, route.guard(&app.projector));
     let router = routes().into_iter().fold(Router::new(), add);
     let router = match &app.options.instances {
-        Some(list) => {
-            let placed = Arc::new(list.placement(app.projector.journal().partitions));
-            router.layer(middleware::from_fn_with_state(placed, name_instances))
-        }
+        Some(list) => router.layer(middleware::from_fn_with_state(Forward::new(list, &app.projector), forward)),
         None => router,
     };
     let page = if app.options.page { page::routes(app.options.hosts.clone()) } else { Router::new() };

@@ -11,7 +11,7 @@ use runlog_log::private_file::{Exposure, exposure};
 use runlog_projector::index::executor::Executor;
 use runlog_schemas::datum::Sha256;
 use rustls::{
-    CertificateError, RootCertStore, ServerConfig,
+    CertificateError, ClientConfig, RootCertStore, ServerConfig,
     client::verify_server_cert_signed_by_trust_anchor,
     crypto::ring,
     pki_types::{
@@ -216,6 +216,19 @@ impl Content {
 /// Reads the authorities of a PEM file, at least one. Blocking.
 pub(super) fn authorities(path: &Path) -> Result<RootCertStore, Error> {
     roots(path, &read(path, false)?)
+}
+
+/// The authorities that this system trusts. Blocking.
+pub(super) fn authorities_of_system() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    roots
+}
+
+/// The settings of a client that trusts these authorities and shows no certificate.
+pub(super) fn trusting(roots: RootCertStore) -> Result<ClientConfig, rustls::Error> {
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    Ok(config.with_safe_default_protocol_versions()?.with_root_certificates(roots).with_no_client_auth())
 }
 
 fn roots(path: &Path, pem: &[u8]) -> Result<RootCertStore, Error> {

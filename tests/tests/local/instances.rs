@@ -206,54 +206,173 @@ struct Instance {
     _dir: TempDir,
 }
 
-/// Starts an instance of each address, each with a folder of its own.
+/// Starts the instance with this number of the list, with a folder of its own.
+async fn start(
+    log: &MemoryLog,
+    (addresses, copies, number): (&[SocketAddr], usize, usize),
+    listener: TcpListener,
+) -> anyhow::Result<Instance> {
+    let (dir, list) = (tempfile::tempdir()?, list(addresses, copies, number)?);
+    let holds = Holds::ChosenBy(list.choose(|_, _| BTreeMap::new()));
+    let config = Config { holds, ..Config::new(dir.path(), || 0, served::id) };
+    let projector = Arc::new(Projector::start(config, Arc::new(log.clone())).await?);
+    let mut options = Options::from(AllowedHosts::default());
+    options.instances = Some(list);
+    tokio::spawn(serve(listener, projector.clone(), options, std::future::pending(), WAIT));
+    Ok(Instance { projector, address: addresses[number], _dir: dir })
+}
+
+/// Starts an instance of each address.
 async fn started_all(log: &MemoryLog, copies: usize, count: usize) -> anyhow::Result<Vec<Instance>> {
     let listeners = listeners(count).await?;
     let addresses: Vec<_> = listeners.iter().map(|(_, address)| *address).collect();
     let mut instances = Vec::new();
-    for (number, (listener, address)) in listeners.into_iter().enumerate() {
-        let (dir, list) = (tempfile::tempdir()?, list(&addresses, copies, number)?);
-        let holds = Holds::ChosenBy(list.choose(|_, _| BTreeMap::new()));
-        let config = Config { holds, ..Config::new(dir.path(), || 0, served::id) };
-        let projector = Arc::new(Projector::start(config, Arc::new(log.clone())).await?);
-        let mut options = Options::from(AllowedHosts::default());
-        options.instances = Some(list);
-        tokio::spawn(serve(listener, projector.clone(), options, std::future::pending(), WAIT));
-        instances.push(Instance { projector, address, _dir: dir });
+    for (number, (listener, _)) in listeners.into_iter().enumerate() {
+        instances.push(start(log, (&addresses, copies, number), listener).await?);
     }
     Ok(instances)
 }
 
+async fn post(address: SocketAddr, path: &str, body: &Value) -> anyhow::Result<(u16, Value)> {
+    let answer = client()?.post(format!("http://{address}{path}")).json(body).send().await?;
+    Ok((answer.status().as_u16(), answer.json().await?))
+}
+
+/// The records of a partition.
+fn records(log: &MemoryLog, partition: PartitionId) -> anyhow::Result<u64> {
+    let bounds = futures_util::FutureExt::now_or_never(log.bounds(partition, WAIT)).context("a log in memory")??;
+    Ok(bounds.end.get())
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_about_a_partition_of_other_instances_is_refused_with_their_urls() -> anyhow::Result<()> {
+async fn every_instance_answers_and_appends_for_every_run() -> anyhow::Result<()> {
     let (log, runs) = shared_log().await?;
     for copies in [1, 2, 3] {
         let instances = started_all(&log, copies, 3).await?;
-        let url = |instance: &Instance| format!("http://{}", instance.address);
         for (partition, run) in PartitionId::all(PARTITIONS).zip(&runs) {
             let holds = |instance: &&Instance| instance.projector.check_held(partition).is_ok();
-            let holders: BTreeSet<String> = instances.iter().filter(holds).map(url).collect();
-            ensure!(holders.len() == copies, "{copies} copies of partition {partition}: {holders:?}");
+            ensure!(instances.iter().filter(holds).count() == copies, "{copies} copies of partition {partition}");
             for instance in &instances {
-                let is_holder = holds(&instance);
                 let (status, answer) = get(instance.address, &format!("/v1/runs/{run}")).await?;
-                if is_holder {
-                    ensure!(status == 200 && answer["records"] == 1, "{status} {answer}");
-                    continue;
-                }
-                let (kind, reason) = (&answer["kind"], &answer["reason"]);
-                ensure!(
-                    (status, kind, reason) == (503, &json!("unavailable"), &json!("not_here")),
-                    "{status} {answer}"
-                );
-                let named = answer["not_here"]["instances"].as_array().context("instances")?;
-                let named: BTreeSet<_> = named.iter().filter_map(Value::as_str).map(str::to_owned).collect();
-                ensure!(named == holders && answer["not_here"]["partition"] == json!(partition), "{answer}");
-                let detail = answer["detail"].as_str().context("a detail")?;
-                ensure!(holders.iter().all(|url| detail.contains(url.as_str())), "{detail}");
+                ensure!(status == 200 && answer["run_id"] == **run, "{status} {answer}");
+                let before = records(&log, partition)?;
+                let (status, claim) = post(instance.address, &format!("/v1/runs/{run}/claims"), &json!({})).await?;
+                ensure!(status == 200, "{status} {claim}");
+                let turn = json!({ "run_id": run, "record_id": format!("turn {before}"), "writer_id": claim["writer_id"], "writer_epoch": claim["epoch"],
+                    "payload": { "type": "conversation_turn", "message_id": "m", "kind": "user", "content": "hi" } });
+                let (status, outcome) = post(instance.address, &format!("/v1/runs/{run}/records"), &turn).await?;
+                ensure!(status == 200 && outcome["outcome"] == "applied", "{status} {outcome}");
+                ensure!(records(&log, partition)? == before + 2, "each record is appended once");
             }
         }
     }
+    Ok(())
+}
+
+/// A run whose partition instance 0 does not hold, with its two instances in the order in which they are asked. Instance 0 and the second
+/// one run. The first one's address is not used yet.
+struct Elsewhere {
+    log: MemoryLog,
+    run: String,
+    partition: PartitionId,
+    door: Instance,
+    second: Instance,
+    first: TcpListener,
+    urls: Vec<String>,
+}
+
+async fn elsewhere() -> anyhow::Result<Elsewhere> {
+    let (log, runs) = shared_log().await?;
+    let mut listeners: Vec<_> = listeners(3).await?.into_iter().map(Some).collect();
+    let addresses: Vec<_> = listeners.iter().flatten().map(|(_, address)| *address).collect();
+    let placed = list(&addresses, 2, 0)?.placement(PARTITIONS);
+    let partition = PartitionId::all(PARTITIONS).find(|partition| !placed.is_here(*partition));
+    let partition = partition.context("a partition that instance 0 does not hold")?;
+    let urls = placed.urls(partition);
+    let number = |url: &String| addresses.iter().position(|address| *url == format!("http://{address}"));
+    let (first, second) = (number(&urls[0]).context("an instance")?, number(&urls[1]).context("an instance")?);
+    let mut listener = |number: usize| listeners[number].take().map(|(listener, _)| listener).context("a listener");
+    Ok(Elsewhere {
+        run: runs[partition.index()].clone(),
+        partition,
+        door: start(&log, (&addresses, 2, 0), listener(0)?).await?,
+        second: start(&log, (&addresses, 2, second), listener(second)?).await?,
+        first: listener(first)?,
+        urls,
+        log,
+    })
+}
+
+/// Answers each request alike, as another service at an address of the list would.
+async fn impostor(listener: TcpListener, status: u16, body: Value) {
+    let status = axum::http::StatusCode::from_u16(status).unwrap_or_default();
+    let router = axum::Router::new().fallback(async move || (status, axum::Json(body)));
+    axum::serve(listener, router).await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_is_forwarded_once_and_refused_with_the_urls_if_no_instance_answers() -> anyhow::Result<()> {
+    let Elsewhere { run, partition, door, second, first, urls, .. } = elsewhere().await?;
+    drop(first);
+    second.projector.end();
+    let path = format!("http://{}/v1/runs/{run}", door.address);
+    let forwarded = client()?.get(&path).header("runlog-forwarded", "runlog-9").send().await?;
+    let claim = client()?.post(format!("{path}/claims")).header("runlog-forwarded", "runlog-9").json(&json!({}));
+    for answer in [forwarded, claim.send().await?] {
+        ensure!(answer.status() == 503, "{answer:?}");
+        let answer: Value = answer.json().await?;
+        let is_named = answer["not_here"] == json!({ "partition": partition, "instances": urls });
+        ensure!(answer["reason"] == "not_here" && is_named, "{answer}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_names_no_journal_and_log_does_not_count() -> anyhow::Result<()> {
+    for status in [404, 200] {
+        let Elsewhere { log, run, partition, door, first, second, .. } = elsewhere().await?;
+        tokio::spawn(impostor(first, status, json!({ "kind": "not_found", "detail": "no such run", "records": 7 })));
+        let (read, answer) = get(door.address, &format!("/v1/runs/{run}")).await?;
+        ensure!(read == 200 && answer["records"] == 1, "the next instance answers: {read} {answer}");
+        let before = records(&log, partition)?;
+        let (appended, answer) = post(door.address, &format!("/v1/runs/{run}/claims"), &json!({})).await?;
+        ensure!(appended == 503 && answer["kind"] == "unavailable", "{appended} {answer}");
+        ensure!(records(&log, partition)? == before, "no other instance gets a request that one has got");
+        drop(second);
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_does_not_wait_for_an_instance_that_hangs() -> anyhow::Result<()> {
+    let Elsewhere { run, door, first, second, .. } = elsewhere().await?;
+    // It listens and never answers, and the request may wait longer than this test.
+    let path = format!("/v1/runs/{run}?consistency=latest&deadline_ms=300000");
+    let (status, answer) = tokio::time::timeout(WAIT, get(door.address, &path)).await??;
+    ensure!(status == 200 && answer["records"] == 1, "{status} {answer}");
+    drop((first, second));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_append_goes_to_the_next_instance_only_if_no_byte_was_sent() -> anyhow::Result<()> {
+    let Elsewhere { log, run, partition, door, first, second, .. } = elsewhere().await?;
+    let before = records(&log, partition)?;
+    let closes = tokio::spawn(async move {
+        // Reads the beginning of a request, and closes the connection.
+        let (mut connection, _) = first.accept().await?;
+        tokio::io::AsyncReadExt::read(&mut connection, &mut [0; 100]).await
+    });
+    let path = format!("/v1/runs/{run}/claims");
+    let (status, answer) = post(door.address, &path, &json!({})).await?;
+    ensure!(status == 503 && answer["kind"] == "unavailable" && answer["reason"] != "not_here", "{status} {answer}");
+    ensure!(records(&log, partition)? == before, "it may be in the log, so it is not sent again");
+    closes.await??;
+    // Nobody listens at the first address any more.
+    let (status, claim) = post(door.address, &path, &json!({})).await?;
+    ensure!(status == 200 && claim["epoch"] == 1, "{status} {claim}");
+    ensure!(records(&log, partition)? == before + 1);
+    drop(second);
     Ok(())
 }
 

@@ -61,9 +61,10 @@ pub(super) fn read(settings: &Settings, options: &Options) -> Result<Option<Arc<
         );
     }
     if !instances.hold_all() {
+        instances.tls().map_err(|invalid| refused(invalid.to_string()))?;
         tracing::warn!(
             copies = instances.copies(),
-            "experimental: this server refuses requests about runs whose partition is on other instances, and its lists lack them"
+            "experimental: lists lack the runs whose partition is on other instances; requests about such a run are forwarded"
         );
     }
     Ok(Some(Arc::new(instances)))

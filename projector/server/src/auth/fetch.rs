@@ -4,8 +4,7 @@ use super::key_error::{Error, SET_BYTES_MAX};
 use crate::tls;
 use reqwest::{Client, StatusCode, Url, redirect::Policy};
 use runlog_projector::index::executor::Executor;
-use rustls::{ClientConfig, RootCertStore, crypto::ring};
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, time::Duration};
 use tokio::{
     sync::{Notify, watch},
     time::{Instant, sleep_until, timeout, timeout_at},
@@ -91,18 +90,12 @@ fn client(url: &str, ca: Option<PathBuf>) -> Result<Client, Error> {
     let failed = |why: String| Error::Fetch { url: url.to_owned(), why };
     let roots = match ca {
         Some(path) => tls::authorities(&path).map_err(Error::Authorities)?,
-        None => {
-            let mut roots = RootCertStore::empty();
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            roots
-        }
+        None => tls::authorities_of_system(),
     };
     if roots.is_empty() {
         return Err(failed("this system has no certificate authorities: name a file of them as `jwks_ca`".to_owned()));
     }
-    let config =
-        ClientConfig::builder_with_provider(Arc::new(ring::default_provider())).with_safe_default_protocol_versions();
-    let config = config.map_err(|error| failed(error.to_string()))?.with_root_certificates(roots).with_no_client_auth();
+    let config = tls::trusting(roots).map_err(|error| failed(error.to_string()))?;
     let mut builder = Client::builder()
         .tls_backend_preconfigured(config)
         .https_only(true)

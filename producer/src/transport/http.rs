@@ -1,5 +1,8 @@
 //! Append and query through a server.
 
+mod text;
+
+use self::text::{at_least_at, format_position, json, segment};
 use super::{
     receipts::Receipts,
     request::{AppendAsk, AppendFailed, AppendUntil, Appended, RecordFilter, RecoveryQuery, ToAppend},
@@ -10,7 +13,6 @@ use crate::{
     error::{Action, Error},
     http_sender::{HttpSender, NoResponse},
 };
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use reqwest::{
     RequestBuilder, Response, StatusCode,
     header::{CONTENT_TYPE, RETRY_AFTER},
@@ -62,34 +64,6 @@ pub(crate) struct Http {
     features: Vec<OrOther<Feature>>,
     /// Receipts of contents that were uploaded through the server; absent if the producer writes to the store itself.
     receipts: Option<Receipts>,
-}
-
-/// The unreserved characters of RFC 3986. All others are percent-encoded in a path segment or a parameter.
-const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-
-/// Encodes a path segment, or a parameter's value.
-fn segment(text: &(impl AsRef<str> + ?Sized)) -> PercentEncode<'_> {
-    utf8_percent_encode(text.as_ref(), UNRESERVED)
-}
-
-/// Formats a position for a query.
-fn format_position(Position { partition, offset, index, .. }: &Position) -> String {
-    format!("{partition}:{offset}:{index}")
-}
-
-/// Formats the consistency of an answer that includes a position.
-fn at_least_at(Position { partition, offset, .. }: &Position) -> String {
-    format!("at-least={partition}:{offset}")
-}
-
-/// Formats a record as JSON, with the secret that its own JSON leaves out.
-fn json(record: &JournalRecord) -> serde_json::Result<String> {
-    let Some(secret) = record.body.facts.shown else { return serde_json::to_string(record) };
-    let mut json = serde_json::to_value(record)?;
-    if let Some(Value::Object(facts)) = json.get_mut("facts") {
-        facts.insert("shown".to_owned(), secret.reveal().into());
-    }
-    Ok(json.to_string())
 }
 
 /// Converts `not_found` to `None`.

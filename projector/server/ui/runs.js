@@ -8,7 +8,7 @@ import { overview, refresh } from './session.js';
 import * as words from './words.js';
 
 const PAGE = 100;
-const PAGES_MAX = 50;
+const PAGES_MAX = 100;
 
 const STATUS = [['', 'All'], ['open', 'Open'], ['completed', 'Completed'], ['failed', 'Failed'], ['cancelled', 'Cancelled']];
 const SINCE = [['', 'Any time', 0], ['1h', 'Last hour', 3600e3], ['1d', 'Last day', 86400e3], ['7d', 'Last week', 7 * 86400e3], ['idle-1h', 'No record for an hour'], ['idle-1d', 'No record for a day']];

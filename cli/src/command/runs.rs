@@ -48,11 +48,15 @@ pub(super) async fn list(session: &Session, args: args::Runs) -> Result<Answer, 
                 if is_long(run) { id.shorten(RUN_ID_WIDTH) } else { id }
             })
             .column("STATUS", |run| Cell::status(run.status.as_str()))
-            .column("RECORDS", |run| run.records)
-            .column("EPOCH", |run| run.epoch)
-            .column("UPDATED", |run| &run.updated_at)
-            .column("POSITION", |run| render::position(&run.position));
-        let table = if args.summary { summaries(table) } else { table };
+            .column("RECORDS", |run| run.records);
+        let table = if args.summary {
+            summaries(table)
+        } else {
+            table
+                .column("EPOCH", |run| run.epoch)
+                .column("UPDATED", |run| &run.updated_at)
+                .column("POSITION", |run| render::position(&run.position))
+        };
         table.print();
         if list.runs.iter().any(is_long) {
             text.line([Cell::from("long run ids are shortened; -v prints them whole").dim()]);
@@ -62,7 +66,7 @@ pub(super) async fn list(session: &Session, args: args::Runs) -> Result<Answer, 
     Ok(Answer::Yes)
 }
 
-/// Adds the columns of the summaries.
+/// Adds the columns of the summaries. These replace the epoch, which is the number of claims, and the position.
 fn summaries<'t, 'r>(table: List<'t, 'r, Run>) -> List<'t, 'r, Run> {
     let effects = |run: &Run, count: fn(&EffectCounts) -> u64| {
         let effects = run.summary.as_ref().map(|summary| &summary.effects);
@@ -71,10 +75,19 @@ fn summaries<'t, 'r>(table: List<'t, 'r, Run>) -> List<'t, 'r, Run> {
     };
     table
         .column("AGENT", |run| run.summary.as_ref().and_then(|summary| summary.agent_id.clone()))
-        .column("STARTED", |run| run.summary.as_ref().and_then(|summary| summary.started_at.clone()))
+        .column("UPDATED", |run| &run.updated_at)
+        .column("DURATION", |run| duration(run).map(render::age))
         .column("COMPLETED", move |run| effects(run, |effects| effects.completed))
         .column("FAILED", move |run| effects(run, |effects| effects.failed))
         .column("PENDING", move |run| effects(run, |effects| effects.pending))
         .column("UNDECIDED", move |run| effects(run, |effects| effects.reconcile_required))
         .column("CHECKPOINTS", |run| run.summary.as_ref().map(|summary| summary.checkpoints))
+        .column("CLAIMS", |run| run.summary.as_ref().map(|summary| summary.claims))
+}
+
+/// The time from a run's first record to its last, milliseconds.
+fn duration(run: &Run) -> Option<u64> {
+    let started_at = humantime::parse_rfc3339(run.summary.as_ref()?.started_at.as_ref()?).ok()?;
+    let took = humantime::parse_rfc3339(&run.updated_at).ok()?.duration_since(started_at).ok()?;
+    u64::try_from(took.as_millis()).ok()
 }

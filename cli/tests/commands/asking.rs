@@ -216,6 +216,8 @@ fn text_for_people_says_the_same_and_nothing_on_stderr() {
         (&["home"], 0, "this server reads the home"),
         (&["runs", "--status", "open", "--idle", "0s"], 0, "trips/a b?:1"),
         (&["runs", "--idle", "1h"], 0, "no runs"),
+        (&["runs", "--summary"], 0, "DURATION"),
+        (&["runs", "--summary"], 0, "CLAIMS"),
         (&["verify"], 0, "equal"),
     ] {
         let output = server.command(arguments).output().unwrap();

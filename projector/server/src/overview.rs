@@ -6,9 +6,9 @@
 
 use super::{app::App, health::health, metrics::Counted, parameters::Nothing, problem::Refusal, scrape};
 use axum::{Json, extract::Query};
-use runlog_projector::index::{error::Error, query::counts::PendingCounts, store::meta::RunCounts};
+use runlog_projector::index::{error::Error, query::counts::PendingCounts};
 use runlog_schemas::answer::{
-    Overview, PartitionHealth, PartitionProgress, PartitionState, PendingByClass, PendingByState, RunsByStatus,
+    Overview, PartitionHealth, PartitionProgress, PartitionState, PendingByClass, PendingByState,
 };
 use std::collections::BTreeSet;
 
@@ -48,7 +48,6 @@ pub(super) async fn overview(app: App, _: Query<Nothing>) -> Result<Json<Overvie
     let unavailable: BTreeSet<_> = unavailable.chain(app.projector.absent()).collect();
     let sees_all = app.caller.visible().is_all();
     let partitions: Vec<_> = health.iter().map(progress).collect();
-    let RunCounts { open, completed, failed, cancelled } = counts.runs;
     Ok(Json(Overview {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         topic: app.projector.log().topic().to_owned(),
@@ -61,7 +60,7 @@ pub(super) async fn overview(app: App, _: Query<Nothing>) -> Result<Json<Overvie
         partitions,
         stopped: health.iter().filter(|health| is_stopped(health)).map(|health| health.partition).collect(),
         unavailable_partitions: unavailable.into_iter().collect(),
-        runs: sees_all.then_some(RunsByStatus { open, completed, failed, cancelled }),
+        runs: sees_all.then_some(counts.runs),
         pending: PendingByClass {
             retry_safe: pending(counts.retry_safe),
             reconcile_required: pending(counts.reconcile_required),

@@ -38,7 +38,7 @@ use order::{FamilyOrder, RowOrder};
 use run::RunRows;
 use runlog_log::Delivery;
 use runlog_schemas::{
-    answer::ErrorKind,
+    answer::{ErrorKind, RunsByStatus},
     codec::{self, NoRegistry},
     datum::Datum,
     id::{Offset, PartitionId, RunId},
@@ -162,7 +162,7 @@ struct Bulk<'a> {
     changes_bytes_max: usize,
     /// The rows whose families are not keyed by run.
     unordered: Sorter,
-    counts: meta::RunCounts,
+    counts: RunsByStatus,
     watch: Watch<'a>,
 }
 
@@ -187,7 +187,7 @@ impl<'a> Bulk<'a> {
         let unordered = Sorter::new(folder.path().join("rows"), memory_bytes / 4);
         let (run_bytes_max, changes_bytes_max) = (memory_bytes / 4, CHANGES_BYTES.min(memory_bytes / 16));
         let (order, watch) = (RowOrder::new(), Watch { shared, steps: 0 });
-        let (counts, journal) = (meta::RunCounts::default(), &shared.journal);
+        let (counts, journal) = (RunsByStatus::default(), &shared.journal);
         Self { partition, order, folder, run_bytes_max, changes_bytes_max, unordered, counts, watch, journal }
     }
 
@@ -199,7 +199,7 @@ impl<'a> Bulk<'a> {
             self.fold_run(run, &mut records, (end, &voided), &mut sink)?;
         }
         let Self { unordered, mut watch, counts, .. } = self;
-        if counts != meta::RunCounts::default() {
+        if counts != RunsByStatus::default() {
             sink.put(meta::run_counts().bytes(), &counts.to_bytes())?;
         }
         let mut rows = unordered.finish()?;

@@ -2,7 +2,9 @@
 
 use super::health::PartitionState;
 use crate::{
+    datum,
     id::{Offset, PartitionId},
+    judge::RunStatus,
     or_other::OrOther,
 };
 use serde::{Deserialize, Serialize};
@@ -44,7 +46,7 @@ pub struct PendingByClass {
 }
 
 /// The numbers of runs with an applied record, by status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct RunsByStatus {
     /// Runs without an end.
@@ -55,6 +57,34 @@ pub struct RunsByStatus {
     pub failed: u64,
     /// Cancelled runs.
     pub cancelled: u64,
+}
+datum!(RunsByStatus { open, completed, failed, cancelled });
+
+impl RunsByStatus {
+    /// The number of runs with this status.
+    pub fn number(&self, status: RunStatus) -> u64 {
+        let mut counts = *self;
+        *counts.number_mut(status)
+    }
+
+    /// The number of runs with this status.
+    pub fn number_mut(&mut self, status: RunStatus) -> &mut u64 {
+        match status {
+            RunStatus::Open => &mut self.open,
+            RunStatus::Completed => &mut self.completed,
+            RunStatus::Failed => &mut self.failed,
+            RunStatus::Cancelled => &mut self.cancelled,
+        }
+    }
+}
+
+impl std::ops::AddAssign for RunsByStatus {
+    fn add_assign(&mut self, other: Self) {
+        self.open += other.open;
+        self.completed += other.completed;
+        self.failed += other.failed;
+        self.cancelled += other.cancelled;
+    }
 }
 
 /// An overview of a journal and its server. At most 10,000 effects, refused records and dead letters each are counted per

@@ -3,12 +3,11 @@
 
 use super::changes::Changes;
 use crate::index::store::{
-    self, Key, Parts, Rows,
-    meta::{self, RunCounts},
+    self, Key, Parts, Rows, meta,
     runs::{self, RunRow},
     runs_by_time,
 };
-use runlog_schemas::id::RunId;
+use runlog_schemas::{answer::RunsByStatus, id::RunId};
 
 /// The row by time of a run's row. Runs without an applied record have none.
 fn listed(key: &[u8], row: &[u8]) -> Result<Option<(Key, RunRow)>, store::Error> {
@@ -23,7 +22,7 @@ pub(crate) fn project<R: Rows>(changes: &mut Changes<'_, R>) -> Result<(), store
     let prefix = runs::prefix("");
     let changed = changes.unordered_rows().filter(|(key, _)| key.starts_with(prefix.bytes()));
     let changed: Vec<_> = changed.filter_map(|(key, row)| Some((key.to_vec(), row?.to_vec()))).collect();
-    let mut counts: Option<RunCounts> = None;
+    let mut counts: Option<RunsByStatus> = None;
     for (key, row) in changed {
         let stored = changes.stored(&key)?;
         let before = stored.map(|stored| listed(&key, &stored)).transpose()?.flatten();
@@ -59,7 +58,7 @@ pub(crate) fn project<R: Rows>(changes: &mut Changes<'_, R>) -> Result<(), store
 }
 
 /// The row by time that belongs to a row of a bulk fold, if that is a run's, which is counted.
-pub(crate) fn of_folded(key: &[u8], row: &[u8], counts: &mut RunCounts) -> Result<Option<Key>, store::Error> {
+pub(crate) fn of_folded(key: &[u8], row: &[u8], counts: &mut RunsByStatus) -> Result<Option<Key>, store::Error> {
     if !key.starts_with(runs::prefix("").bytes()) {
         return Ok(None);
     }

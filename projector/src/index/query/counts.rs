@@ -6,11 +6,15 @@ use crate::index::{
     store::{
         self, Key, Parts, Rows, anomalies, dead_letters,
         effects::{self, EffectRow},
-        meta::{self, RunCounts},
+        meta,
         runs::{self, RunRow},
     },
 };
-use runlog_schemas::{answer::PendingState, id::RunId, judge::Class};
+use runlog_schemas::{
+    answer::{PendingState, RunsByStatus},
+    id::RunId,
+    judge::Class,
+};
 use std::ops::{AddAssign, ControlFlow};
 
 /// The highest count; a longer list counts as this many.
@@ -42,7 +46,7 @@ pub struct Counts {
     /// Ended effects that a later result contradicts.
     pub contradicted: u64,
     /// Runs with an applied record.
-    pub runs: RunCounts,
+    pub runs: RunsByStatus,
     /// Records that were refused.
     pub anomalies: u64,
     /// Unreadable records.

@@ -385,13 +385,10 @@ mod tests {
     use crate::index::{
         project::{Changes, runs_by_time},
         query::visible::RunPattern,
-        store::{
-            Commit as _, Memory,
-            meta::{self, RunCounts},
-        },
+        store::{Commit as _, Memory, meta},
     };
     use proptest::prelude::*;
-    use runlog_schemas::{id::PartitionId, judge::Head};
+    use runlog_schemas::{answer::RunsByStatus, id::PartitionId, judge::Head};
 
     /// A row of a run: the run's number, its status, the time of its last record, milliseconds, and its applied records.
     type Change = (u8, usize, i64, u64);
@@ -470,12 +467,12 @@ mod tests {
         fn runs_are_counted_by_status(
             batches in prop::collection::vec(prop::collection::vec((0u8..9, 0usize..4, 0i64..4_000, 0u64..3), 0..6), 0..8),
         ) {
-            let (rows, mut expected) = (commit(&batches), RunCounts::default());
+            let (rows, mut expected) = (commit(&batches), RunsByStatus::default());
             each(&rows, &Filter::default(), None, &mut 1_000, &mut |_, row| {
                 *expected.number_mut(row.head.status) += 1;
                 true
             }).unwrap();
-            prop_assert_eq!(rows.get::<RunCounts>(&meta::run_counts()).unwrap().unwrap_or_default(), expected);
+            prop_assert_eq!(rows.get::<RunsByStatus>(&meta::run_counts()).unwrap().unwrap_or_default(), expected);
         }
     }
 }

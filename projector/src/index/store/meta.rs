@@ -6,7 +6,6 @@ use runlog_schemas::{
     datum,
     datum::Sha256,
     id::{Offset, RunId},
-    judge::RunStatus,
     schema,
 };
 
@@ -87,47 +86,6 @@ pub fn bodies() -> Key {
 /// The numbers of runs by status.
 pub fn run_counts() -> Key {
     Key::new(INDEX, 13)
-}
-
-/// The numbers of runs with an applied record, by status.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RunCounts {
-    /// Runs without an end.
-    pub open: u64,
-    /// Completed runs.
-    pub completed: u64,
-    /// Failed runs.
-    pub failed: u64,
-    /// Cancelled runs.
-    pub cancelled: u64,
-}
-datum!(RunCounts { open, completed, failed, cancelled });
-
-impl RunCounts {
-    /// The number of runs with this status.
-    pub fn number(&self, status: RunStatus) -> u64 {
-        let mut counts = *self;
-        *counts.number_mut(status)
-    }
-
-    /// The number of runs with this status.
-    pub fn number_mut(&mut self, status: RunStatus) -> &mut u64 {
-        match status {
-            RunStatus::Open => &mut self.open,
-            RunStatus::Completed => &mut self.completed,
-            RunStatus::Failed => &mut self.failed,
-            RunStatus::Cancelled => &mut self.cancelled,
-        }
-    }
-}
-
-impl std::ops::AddAssign for RunCounts {
-    fn add_assign(&mut self, other: Self) {
-        self.open += other.open;
-        self.completed += other.completed;
-        self.failed += other.failed;
-        self.cancelled += other.cancelled;
-    }
 }
 
 /// A body file (`store/bodies.rs`).

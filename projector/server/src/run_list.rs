@@ -21,7 +21,7 @@ use runlog_schemas::{
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::cmp::Reverse;
+use std::{cmp::Reverse, collections::BTreeSet};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -127,9 +127,13 @@ pub(super) async fn list(app: App, Query(query): Query<ListQuery>) -> Result<Jso
             After::Newest(after) => newest(app, &filter, after.as_ref(), limit),
         }?;
         if has_summary {
-            for run in &mut runs {
-                let store = app.projector.store(run.position.partition)?;
-                run.summary = Some(query::runs::summary(&store.view(), run)?);
+            let partitions: BTreeSet<_> = runs.iter().map(|run| run.position.partition).collect();
+            for partition in partitions {
+                let store = app.projector.store(partition)?;
+                let view = store.view();
+                for run in runs.iter_mut().filter(|run| run.position.partition == partition) {
+                    run.summary = Some(query::runs::summary(&view, run)?);
+                }
             }
         }
         Ok(Json(Runs { runs, unavailable_partitions, next_cursor }))

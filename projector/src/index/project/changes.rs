@@ -115,11 +115,6 @@ impl<'a, R: Rows> Changes<'a, R> {
         }
     }
 
-    /// Reads a row without the changes.
-    pub(super) fn stored(&self, key: &[u8]) -> Result<Option<Vec<u8>>, store::Error> {
-        self.rows.row(key)
-    }
-
     /// The rows without the changes.
     pub fn below(&self) -> &R {
         self.rows

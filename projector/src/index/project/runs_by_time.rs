@@ -24,7 +24,7 @@ pub(crate) fn project<R: Rows>(changes: &mut Changes<'_, R>) -> Result<(), store
     let changed: Vec<_> = changed.filter_map(|(key, row)| Some((key.to_vec(), row?.to_vec()))).collect();
     let mut counts: Option<RunsByStatus> = None;
     for (key, row) in changed {
-        let stored = changes.stored(&key)?;
+        let stored = changes.below().row(&key)?;
         let before = stored.map(|stored| listed(&key, &stored)).transpose()?.flatten();
         let after = listed(&key, &row)?;
         if before.as_ref().map(|(key, _)| key.bytes()) == after.as_ref().map(|(key, _)| key.bytes()) {

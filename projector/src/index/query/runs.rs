@@ -5,10 +5,9 @@ use crate::index::{
     doubt,
     error::Error,
     store::{
-        self, Parts, Rows,
+        self, Key, Parts, Rows,
         effects::EffectRow,
         meta::HomeRow,
-        records::RecordRow,
         runs::{self, RunRow},
         runs_by_time,
     },
@@ -17,7 +16,6 @@ use runlog_schemas::{
     answer::{EffectCounts, ErrorKind, Run, RunSummary},
     id::RunId,
     judge::{Class, RunStatus},
-    record::RecordKind,
 };
 use std::{cmp::Reverse, collections::BTreeMap, ops::ControlFlow};
 
@@ -92,8 +90,7 @@ pub fn list<R: Rows>(
         if filter.stuck {
             each_stuck(rows, filter, after, now, &mut take)?;
         } else {
-            let mut steps = usize::MAX;
-            each(rows, filter, after, &mut steps, &mut take)?;
+            each(rows, filter, after, usize::MAX, &mut take)?;
         }
     }
     Ok(runs)
@@ -102,55 +99,57 @@ pub fn list<R: Rows>(
 /// Takes a run, and returns whether the next one is wanted.
 type Take<'a> = dyn FnMut(RunId, RunRow) -> bool + 'a;
 
-/// Whether a scan has read all that it needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scan {
-    /// It has.
-    Done,
-    /// There are more rows than steps.
-    OutOfSteps,
+/// Visits the rows of the visible runs with the filter's prefix in key order, after the run and its last row in `after`, until
+/// `visit` breaks. `list` makes the beginning of the keys of the runs with a prefix.
+fn each_row<R: Rows>(
+    rows: &R,
+    filter: &Filter,
+    after: Option<(RunId<&str>, Key)>,
+    list: fn(&str) -> Key,
+    mut visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Error>,
+) -> Result<(), Error> {
+    for prefix in filter.visible.prefixes(&filter.prefix) {
+        let cursor = match &after {
+            Some((run_id, last)) if run_id.as_str().starts_with(&prefix) => Some(last.bytes()),
+            // The previous page ended after all runs of this prefix.
+            Some((run_id, _)) if *run_id.as_str() > *prefix => continue,
+            _ => None,
+        };
+        let (list, mut is_done) = (list(&prefix), false);
+        super::visit(rows, Span { prefix: &list, end: None, cursor, order: Order::Asc }, |key, row| {
+            let flow = visit(key, row)?;
+            is_done = flow.is_break();
+            Ok(flow)
+        })?;
+        if is_done {
+            break;
+        }
+    }
+    Ok(())
 }
 
-/// Visits the runs of a filter in id order, after `after`. Each run read, wanted or not, decrements `steps`.
+/// Visits the runs of a filter in id order, after `after`. Returns whether it read all that `take` wants, in at most `steps` runs,
+/// wanted or not.
 fn each<R: Rows>(
     rows: &R,
     filter: &Filter,
     after: Option<RunId<&str>>,
-    steps: &mut usize,
+    mut steps: usize,
     take: &mut Take<'_>,
-) -> Result<Scan, Error> {
-    let after = after.map(|run_id| (run_id.as_str().to_owned(), runs::key(run_id).into_bytes()));
-    for prefix in filter.visible.prefixes(&filter.prefix) {
-        let cursor = match &after {
-            Some((id, key)) if id.starts_with(&prefix) => Some(key.as_slice()),
-            // The previous page ended after all runs of this prefix.
-            Some((id, _)) if *id > prefix => continue,
-            _ => None,
+) -> Result<bool, Error> {
+    let (after, mut is_whole) = (after.map(|run_id| (run_id, runs::key(run_id))), true);
+    each_row(rows, filter, after, runs::prefix, |key, row| {
+        let Some(left) = steps.checked_sub(1) else {
+            is_whole = false;
+            return Ok(ControlFlow::Break(()));
         };
-        let (key, mut end) = (runs::prefix(&prefix), None);
-        let span = Span { prefix: &key, end: None, cursor, order: Order::Asc };
-        super::visit(rows, span, |key, row| {
-            let Some(left) = steps.checked_sub(1) else {
-                end = Some(Scan::OutOfSteps);
-                return Ok(ControlFlow::Break(()));
-            };
-            *steps = left;
-            let Some(run_id) = Parts::new(key).id::<RunId>() else { return Ok(ControlFlow::Continue(())) };
-            let row: RunRow = store::decode(key, row)?;
-            if !filter.fits(run_id.borrow(), &row) || !filter.is_in_doubt(rows, run_id.borrow(), &row)? {
-                return Ok(ControlFlow::Continue(()));
-            }
-            if take(run_id, row) {
-                return Ok(ControlFlow::Continue(()));
-            }
-            end = Some(Scan::Done);
-            Ok(ControlFlow::Break(()))
-        })?;
-        if let Some(end) = end {
-            return Ok(end);
-        }
-    }
-    Ok(Scan::Done)
+        steps = left;
+        let Some(run_id) = Parts::new(key).id::<RunId>() else { return Ok(ControlFlow::Continue(())) };
+        let row: RunRow = store::decode(key, row)?;
+        let fits = filter.fits(run_id.borrow(), &row) && filter.is_in_doubt(rows, run_id.borrow(), &row)?;
+        Ok(if !fits || take(run_id, row) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+    })?;
+    Ok(is_whole)
 }
 
 /// Visits the stuck runs of a filter in id order, after `after`: the runs of pending effects.
@@ -162,42 +161,28 @@ fn each_stuck<R: Rows>(
     take: &mut Take<'_>,
 ) -> Result<(), Error> {
     // After all effects of that run.
-    let after = after.map(|run_id| (run_id.as_str().to_owned(), store::effects::pending_of(run_id).last()));
-    for prefix in filter.visible.prefixes(&filter.prefix) {
-        let cursor = match &after {
-            Some((id, last)) if id.starts_with(&prefix) => Some(last.bytes()),
-            Some((id, _)) if *id > prefix => continue,
-            _ => None,
-        };
-        let key = store::effects::prefix(false).text_prefix(&prefix);
-        let span = Span { prefix: &key, end: None, cursor, order: Order::Asc };
-        // The run of the last effect; none after one of its effects was found to wait.
-        let (mut last, mut is_done): (Option<(RunId, Option<RunRow>)>, bool) = (None, false);
-        super::visit(rows, span, |key, row| {
-            let Some(run_id) = Parts::new(key).id::<RunId>() else { return Ok(ControlFlow::Continue(())) };
-            if last.as_ref().is_none_or(|(of, _)| *of != run_id) {
-                let run: Option<RunRow> = rows.get(&runs::key(run_id.borrow()))?;
-                last = Some((run_id.clone(), run.filter(|run| filter.fits(run_id.borrow(), run))));
-            }
-            let Some((_, run)) = &mut last else { return Ok(ControlFlow::Continue(())) };
-            let effect = store::decode(key, row)?;
-            let waits =
-                run.as_ref().map(|run| effects::waits(rows, (run_id.borrow(), run), &effect, now)).transpose()?;
-            if waits == Some(true)
-                && let Some(run) = run.take()
-                && filter.is_in_doubt(rows, run_id.borrow(), &run)?
-                && !take(run_id, run)
-            {
-                is_done = true;
-                return Ok(ControlFlow::Break(()));
-            }
-            Ok(ControlFlow::Continue(()))
-        })?;
-        if is_done {
-            break;
+    let after = after.map(|run_id| (run_id, store::effects::pending_of(run_id).last()));
+    let list = |prefix: &str| store::effects::prefix(false).text_prefix(prefix);
+    // The run of the last effect; none after one of its effects was found to wait.
+    let mut last: Option<(RunId, Option<RunRow>)> = None;
+    each_row(rows, filter, after, list, |key, row| {
+        let Some(run_id) = Parts::new(key).id::<RunId>() else { return Ok(ControlFlow::Continue(())) };
+        if last.as_ref().is_none_or(|(of, _)| *of != run_id) {
+            let run: Option<RunRow> = rows.get(&runs::key(run_id.borrow()))?;
+            last = Some((run_id.clone(), run.filter(|run| filter.fits(run_id.borrow(), run))));
         }
-    }
-    Ok(())
+        let Some((_, run)) = &mut last else { return Ok(ControlFlow::Continue(())) };
+        let effect = store::decode(key, row)?;
+        let waits = run.as_ref().map(|run| effects::waits(rows, (run_id.borrow(), run), &effect, now)).transpose()?;
+        if waits == Some(true)
+            && let Some(run) = run.take()
+            && filter.is_in_doubt(rows, run_id.borrow(), &run)?
+            && !take(run_id, run)
+        {
+            return Ok(ControlFlow::Break(()));
+        }
+        Ok(ControlFlow::Continue(()))
+    })
 }
 
 /// The sort key of runs, newest first: the log's timestamp of the run's last record, then the run id.
@@ -226,8 +211,7 @@ pub fn newest<R: Rows>(
         each_stuck(rows, filter, None, now, &mut |run_id, row| page.add(run_id, row))?;
     } else {
         let is_narrow = !filter.prefix.is_empty() || !filter.visible.is_all();
-        let mut by_id = if is_narrow { BY_ID_MAX } else { 0 };
-        if each(rows, filter, None, &mut by_id, &mut |run_id, row| page.add(run_id, row))? == Scan::OutOfSteps {
+        if !is_narrow || !each(rows, filter, None, BY_ID_MAX, &mut |run_id, row| page.add(run_id, row))? {
             page.first.clear();
             for status in RunStatus::ALL {
                 if filter.status.is_none_or(|wanted| wanted == *status) {
@@ -324,7 +308,7 @@ fn answer(place: TopicPartition<'_>, run_id: RunId, row: RunRow, now: i64) -> Ru
 /// The effects of a run that a summary counts at most: ended effects, and as many pending ones.
 const SUMMARY_EFFECTS_MAX: usize = 1_000;
 
-/// The summary of a listed run. Three seeks, and a step for each effect.
+/// The summary of a listed run. Four seeks, two gets, and a step for each effect.
 pub fn summary<R: Rows>(rows: &R, run: &Run) -> Result<RunSummary, Error> {
     let run_id = run.run_id.borrow();
     let mut effects = EffectCounts::default();
@@ -349,7 +333,10 @@ pub fn summary<R: Rows>(rows: &R, run: &Run) -> Result<RunSummary, Error> {
             Ok(ControlFlow::Continue(()))
         })?;
     }
-    let first = first(rows, run_id)?;
+    let first = match store::records::first_offset(rows, run_id)? {
+        Some(offset) => super::record_row(rows, run_id, (offset, 0))?,
+        None => None,
+    };
     let started_at = first.as_ref().map(|row| row.logged_at_millis).filter(|at| *at > 0);
     let body = first.map(|row| super::summary(&row)).transpose()?.map(|(_, body)| body);
     Ok(RunSummary {
@@ -360,23 +347,6 @@ pub fn summary<R: Rows>(rows: &R, run: &Run) -> Result<RunSummary, Error> {
         checkpoints: run.next_checkpoint_seq.saturating_sub(1),
         claims: run.epoch.get(),
     })
-}
-
-/// The first record of a run that is applied alone or in a batch.
-fn first<R: Rows>(rows: &R, run_id: RunId<&str>) -> Result<Option<RecordRow>, Error> {
-    let mut at = None;
-    for list in [store::records::prefix(run_id), store::deliveries::prefix(run_id)] {
-        super::visit(rows, Span { prefix: &list, end: None, cursor: None, order: Order::Asc }, |key, row| {
-            let mut parts = Parts::new(key);
-            let offset = parts.text().and_then(|_| parts.offset());
-            let row: RecordRow = store::decode(key, row)?;
-            let is_applied = list.bytes()[0] == store::records::INDEX.byte
-                || super::envelope(&row.framed.0)?.kind == RecordKind::Batch;
-            at = at.into_iter().chain(offset.filter(|_| is_applied)).min();
-            Ok(ControlFlow::Break(()))
-        })?;
-    }
-    at.map_or(Ok(None), |at| super::record_row(rows, run_id, (at, 0)))
 }
 
 #[cfg(test)]
@@ -449,7 +419,7 @@ mod tests {
                 ..Filter::default()
             };
             let mut by_id = BTreeMap::new();
-            each(&rows, &filter, None, &mut 1_000, &mut |run_id, row| {
+            each(&rows, &filter, None, 1_000, &mut |run_id, row| {
                 by_id.insert((Reverse(row.updated_at_millis), run_id), row);
                 true
             }).unwrap();
@@ -468,7 +438,7 @@ mod tests {
             batches in prop::collection::vec(prop::collection::vec((0u8..9, 0usize..4, 0i64..4_000, 0u64..3), 0..6), 0..8),
         ) {
             let (rows, mut expected) = (commit(&batches), RunsByStatus::default());
-            each(&rows, &Filter::default(), None, &mut 1_000, &mut |_, row| {
+            each(&rows, &Filter::default(), None, 1_000, &mut |_, row| {
                 *expected.number_mut(row.head.status) += 1;
                 true
             }).unwrap();

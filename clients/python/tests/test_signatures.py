@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import inspect
 import json
 
 import pytest
+from pydantic import BaseModel
 
 import runlog
 from conftest import command
@@ -191,3 +193,29 @@ async def test_the_first_mistakes_say_what_to_write(url, run_id):
             with pytest.raises(Usage, match="use `with` without `async`"):
                 async with wrong:
                     pass
+        with pytest.raises(Usage, match=r"tool pay was given a run that is not open: use `with rl\.run"):
+            pay(rl.run(run_id), 7)
+
+
+class Said(BaseModel):
+    content: str
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        "to London",
+        b"to London",
+        {"content": "to London"},
+        {"to London"},
+        Said(content="to London"),
+        iter(["to London"]),
+        None,
+    ],
+)
+def test_messages_that_are_no_list_are_refused_and_not_taken_apart(url, run_id, messages):
+    with sync.connect(url) as rl, rl.run(run_id) as run:
+        with pytest.raises(Usage, match="a checkpoint has a list of messages, not a value of type "):
+            run.checkpoint(messages)
+        run.checkpoint(collections.deque(["to London"]))
+        assert rl.recover(run_id).messages == ["to London"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, cast
 
 from ._api import Api, Object
 from ._divergence import OnDivergence
@@ -17,6 +17,7 @@ from ._records import new_id
 from ._session import BATCH_RECORDS_MAX, Session
 from ._settings import Calling
 from ._settling import Releasable
+from ._texts import type_name
 from ._values import to_json
 from ._wire import Steps
 from .errors import Usage
@@ -68,13 +69,14 @@ class Recovery:
         )
 
 
+OPEN_IT = "use `with rl.run(…) as run` (`async with` for `runlog.connect`), or `rl.open(…)`"
+
+
 class RunBlock:
     """A block that was not entered: `rl.run(…)` without `with`."""
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(
-            f"a run has {name!r} once it is open: use `with rl.run(…) as run` (`async with` for `runlog.connect`), or `rl.open(…)`"
-        )
+        raise AttributeError(f"a run has {name!r} once it is open: {OPEN_IT}")
 
 
 class OnlyAsyncWith:
@@ -168,8 +170,14 @@ class BaseRun(RunOperations):
         message = {"type": "conversation_turn", "message_id": new_id(), "kind": kind, "content": value}
         return self._session.append(message)
 
-    def _checkpoint(self, messages: Sequence[object], state: object, turn: int) -> Steps[None]:
-        return self._session.checkpoint([to_json(message) for message in messages], to_json(state), turn)
+    def _checkpoint(self, messages: object, state: object, turn: int) -> Steps[None]:
+        # A text or a mapping would be taken apart into its characters or keys, a set has no order.
+        if not isinstance(messages, Sequence) or isinstance(messages, str | bytes | bytearray):
+            raise Usage(
+                f"a checkpoint has a list of messages, not a value of type {type_name(messages)}; pass other data as `state`"
+            )
+        listed = cast("Sequence[object]", messages)
+        return self._session.checkpoint([to_json(message) for message in listed], to_json(state), turn)
 
     def _batch(self, payloads: Sequence[object]) -> Steps[list[str]]:
         if not 1 <= len(payloads) <= BATCH_RECORDS_MAX:

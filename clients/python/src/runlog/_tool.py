@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 from ._decode import decode
 from ._effect import Call, within
 from ._ends import Ends, Kinds
-from ._handle import AsyncRun, BaseRun, PlainRun
+from ._handle import OPEN_IT, AsyncRun, BaseRun, PlainRun, RunBlock
 from ._hints import ReturnType
 from ._records import new_id
 from ._replay import call_key
@@ -114,6 +114,8 @@ class _Tool(Generic[P, R]):
 
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, BoundArguments]:
         """Binds the run of a call, and its arguments. Raises `Usage` before the function is called."""
+        if args and isinstance(args[0], RunBlock):
+            raise Usage(f"tool {self.name} was given a run that is not open: {OPEN_IT}")
         given = bool(args) and isinstance(args[0], BaseRun)
         run = args[0] if given else current_run.get()
         bound = self._of_call.bind(args[1:] if given else args, kwargs)

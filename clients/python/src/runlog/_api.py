@@ -27,6 +27,7 @@ from .errors import (
     TooLarge,
     Unavailable,
     Usage,
+    check_text,
     of_problem,
 )  # fmt: skip
 
@@ -56,11 +57,13 @@ def check_complete(page: Object, items: str) -> None:
 
 def segment(text: str) -> str:
     """A path segment, or a parameter's value."""
+    check_text("a part of the request", text)
     return quote(text, safe="-._~")
 
 
 def run_path(run_id: str) -> str:
     """Makes the path of a run. Raises `Usage` for ids that no path can contain."""
+    check_text("a run id", run_id)
     if run_id in (".", "..") or not 1 <= len(run_id.encode()) <= 1024:
         raise Usage(f"a run id has 1 to 1024 bytes and is not . or ..: {run_id!r}")
     return f"/v1/runs/{segment(run_id)}"

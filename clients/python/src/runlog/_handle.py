@@ -12,6 +12,7 @@ from ._divergence import OnDivergence
 from ._effect import Answer, Call
 from ._gate import Gate
 from ._json import Json
+from ._marker import storable
 from ._operations import RunOperations
 from ._records import new_id
 from ._session import BATCH_RECORDS_MAX, Session
@@ -20,7 +21,7 @@ from ._settling import Releasable
 from ._texts import type_name
 from ._values import to_json
 from ._wire import Steps
-from .errors import Usage
+from .errors import Usage, check_text
 
 _OWN = frozenset(
     (
@@ -164,6 +165,7 @@ class BaseRun(RunOperations):
         return Gate(self._session, tool, args, **options).run(effect)
 
     def _turn(self, kind: str, content: object) -> Steps[Object]:
+        check_text("the kind of a turn", kind)
         redaction, value = self._session.api.config.redaction, to_json(content)
         if redaction is not None:
             value = redaction.json(None, value)
@@ -202,7 +204,8 @@ class BaseRun(RunOperations):
     def _end(self, status: str, reason: str) -> Steps[None]:
         if status not in _STATUSES:
             raise Usage(f"a run ends as one of {', '.join(_STATUSES)}, not {status!r}")
-        return self._session.end(status, reason)
+        # The text of an exception may have the name of a file.
+        return self._session.end(status, storable(reason))
 
 
 class AsyncRun(BaseRun):

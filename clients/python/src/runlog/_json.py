@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, TypeAlias
 
-from .errors import Invalid
+from .errors import Invalid, check_text
 
 Json: TypeAlias = "None | bool | int | float | str | Sequence[Json] | Mapping[str, Json]"
 
@@ -63,6 +63,7 @@ def args_sha256(arguments: Json) -> str:
 
 def fingerprint(tool: str, args_hash: str) -> str:
     """The fingerprint of a call: its tool, and the hash of its arguments."""
+    check_text("a tool's name", tool)
     return "v1:" + hashlib.sha256(tool.encode() + b"\0" + args_hash.encode()).hexdigest()
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from .errors import Usage, is_blank
+from .errors import Usage, check_text, is_blank
 
 Object = dict[str, Any]
 CallKey: TypeAlias = tuple[str, str] | None
@@ -75,7 +75,9 @@ def _covers(recovery: Object) -> int:
 
 
 def call_key(tool: str, key: str | None) -> CallKey:
-    """The key of a new call. Raises `Usage` for a key without a visible character, which identifies no call at the receiver."""
+    """The key of a new call. Raises `Usage` for a key without a visible character, which identifies no call at the receiver, or
+    with half a character."""
+    check_text(f"the idempotency key of {tool}", key or "")
     if key is not None and is_blank(key):
         raise Usage(
             f"the idempotency key of {tool} is empty or blank: give a key that only this call has, or None for a call without one"

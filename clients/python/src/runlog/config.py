@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from ._private_file import read_private
 from ._redact import Redaction
-from .errors import Usage
+from .errors import Usage, check_text
 
 SERVERS_MAX = 16
 TOKEN_BYTES_MAX = 16 << 10
@@ -76,6 +76,7 @@ class Config:
     """The URLs of the servers, in the order in which they are tried."""
 
     def __post_init__(self) -> None:
+        check_text("the agent's name (agent=)", self.agent)
         found = self.url.split(",") if isinstance(self.url, str) else self.url
         servers = tuple(dict.fromkeys(_server(url.strip()) for url in found))
         if not 1 <= len(servers) <= SERVERS_MAX:

@@ -7,6 +7,7 @@ import datetime as dt
 import json
 import math
 import os
+import random
 import subprocess
 import sys
 import types
@@ -28,7 +29,8 @@ from values import NAMED, NOON, WORDS, Color, Group, Level, Mail, Place, Raw, St
 
 FINGERPRINTS = json.loads((Path(__file__).parent / "fingerprints.json").read_text(encoding="utf-8"))
 """Fingerprints of named values as arguments of a tool `tool`. The values of `first` had them before dates and sets had a text."""
-SEED = 7
+SEED = random.randrange(1 << 32)
+"""Of the nestings, which differ from run to run. A failure names it."""
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 
@@ -69,16 +71,16 @@ def test_a_value_has_one_fingerprint_and_one_effect_whatever_the_process(url, ru
     ran = [in_process(python, str(seed), url, run_id) for seed, python in enumerate(pythons, 1)]
     assert (len({process["version"] for process in ran}) == 2) is (versions == "two versions")
     named, nested = ran[0]["named"], ran[0]["nested"]
-    assert named == {**FINGERPRINTS["first"], **FINGERPRINTS["since"]} and len(set(nested)) > 150
-    assert all((process["named"], process["nested"]) == (named, nested) for process in ran)
+    assert named == {**FINGERPRINTS["first"], **FINGERPRINTS["since"]} and len(set(nested)) > 120
+    assert all((process["named"], process["nested"]) == (named, nested) for process in ran), SEED
     # The first process ran each effect, and the journal answered the others.
-    assert [process["effects"] for process in ran] == [ran[0]["calls"], 0, 0] and ran[0]["calls"] > 250
+    assert [process["effects"] for process in ran] == [ran[0]["calls"], 0, 0] and ran[0]["calls"] > 250, SEED
 
 
 def test_a_value_comes_back_as_the_type_that_was_named():
     for hint, value in values.nestings(200, SEED):
         back = decode(hint, json.loads(encode(arguments_json(value))))
-        assert back == value and type(back) is type(value), hint
+        assert back == value and type(back) is type(value), (SEED, hint)
 
 
 UserId = NewType("UserId", uuid.UUID)
@@ -194,7 +196,8 @@ def test_the_texts_equal_pydantics_texts():
     for value in (value for _, value in values.nestings(400, SEED)):
         if isinstance(value, dt.date | dt.time | dt.timedelta | uuid.UUID | Color):
             text = to_json(value)
-            assert text == TypeAdapter(type(value)).dump_python(value, mode="json") == to_json(Any_(any=value))["any"]
+            pydantics = TypeAdapter(type(value)).dump_python(value, mode="json")
+            assert text == pydantics == to_json(Any_(any=value))["any"], (SEED, value)
 
 
 class Thing:

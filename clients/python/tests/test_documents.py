@@ -71,6 +71,24 @@ def shown(example: str) -> str:
     return (CLIENT / "examples" / example).read_text(encoding="utf-8").split('"""\n\n', 1)[1]
 
 
+def test_the_quick_start_with_curl_can_be_pasted_again(url):
+    [block] = re.findall(
+        r"^```sh\n(.*?)^```", (TOP / "README.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+    requests = "\n".join(
+        ["set -eu", f"api={url}", *block[block.index("json=") : block.index("# From now on")].splitlines()]
+    )
+
+    def outcomes(script: str) -> list[str]:
+        environment = {**os.environ, "NO_PROXY": "127.0.0.1"}
+        pasted = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+        assert pasted.returncode == 0, pasted.stderr
+        return re.findall(r'"outcome":"(\w+)"', pasted.stdout)
+
+    assert outcomes(requests) == ["applied", "applied"] and outcomes(requests) == ["repeat", "repeat"]
+    assert outcomes(requests.replace('"call-1', '"call-2')) == ["applied", "applied"]
+
+
 def test_the_pages_for_agents_show_the_examples():
     # `test_watcher.py` and `test_comparison.py` run them.
     assert blocks(AGENTS / "crash.md") == [shown("trip_agent.py"), shown("decide.py")]

@@ -15,7 +15,7 @@ from runlog._api import RETRY_AFTER_MAX, Api, parse
 from runlog._http import AsyncHttp, SyncHttp
 from runlog._wire import NoResponse, Request, Response, Sleep
 from runlog.config import Config
-from runlog.errors import Error, Internal, Overloaded, Unavailable, of_problem
+from runlog.errors import Action, Error, Internal, Overloaded, Unavailable, of_problem
 
 SERVER = "http://server"
 BUSY = json.dumps({"kind": "overloaded", "status": 429, "detail": "busy", "retry_after": "soon"}).encode()
@@ -36,8 +36,9 @@ BUSY = json.dumps({"kind": "overloaded", "status": 429, "detail": "busy", "retry
 def test_a_body_that_is_no_json_is_no_answer(body: bytes) -> None:
     with pytest.raises(Unavailable):
         parse(Response(200, {}, body), SERVER)
-    with pytest.raises(Internal):
+    with pytest.raises(Internal, match="check the server's URL") as refused:
         parse(Response(404, {}, body), SERVER)
+    assert refused.value.action is Action.FIX_THE_INPUT
 
 
 @pytest.mark.parametrize("member", ["abc", [], {}, None, 1e400, True, "401", -1, 10**30])

@@ -264,7 +264,7 @@ def test_a_result_is_held_while_the_server_refuses_the_token(url, run_id):
         proxy.instead = Response(401, {}, b'{"kind": "unauthenticated", "status": 401}')
         with pytest.raises(runlog.Unauthenticated) as refused:
             run.call("pay", {}, lambda _: "paid")
-        assert refused.value.happened is runlog.Happened.HELD
+        assert (refused.value.happened, refused.value.action) == (runlog.Happened.HELD, runlog.Action.CREDENTIALS)
         proxy.instead = None
         assert run.call("pay", {}, lambda _: pytest.fail("ran")).result == "paid"
 

@@ -15,6 +15,7 @@ from runlog import Action, Config, Unavailable, Usage, _clock, sync
 from runlog._drive import SyncDriver
 from runlog._http import SyncHttp
 from runlog._wire import NoResponse, Perform
+from runlog.langgraph import RunlogSaver
 from runlog.testing import Journal
 
 
@@ -118,6 +119,10 @@ def test_a_run_without_its_connection_or_its_block_says_so(url, run_id):
             _ = rl.run(run_id).call
     with pytest.raises(Unavailable, match="was closed in this process"):
         run.turn("user", "too late")
+    with RunlogSaver.connect(url, prefix=run_id) as saver:
+        pass
+    with pytest.raises(Unavailable, match="was closed in this process"):
+        saver.get_tuple({"configurable": {"thread_id": "t", "checkpoint_ns": ""}})
 
 
 class Suspended(SyncDriver):

@@ -30,7 +30,7 @@ from values import NAMED, NOON, WORDS, Color, Group, Level, Mail, Place, Raw, St
 FINGERPRINTS = json.loads((Path(__file__).parent / "fingerprints.json").read_text(encoding="utf-8"))
 """Fingerprints of named values as arguments of a tool `tool`. The values of `first` had them before dates and sets had a text."""
 SEED = random.randrange(1 << 32)
-"""Of the nestings, which differ from run to run. A failure names it."""
+"""The seed of the nestings: they differ from run to run. A failure names it."""
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 

@@ -29,6 +29,8 @@ from .processes import DONE, FENCED, STEP, STUCK_AFTER, Forked, Server, append_l
 
 LEGS = ("LHR", "OSL", "LIS")
 LIFE_MAX = 0.35
+"""The maximum life of a worker in seconds, at first. It grows while workers die before they do anything, as on a slow machine."""
+GROWTH = 1.1
 RECEIVER_ANSWERS_AFTER = 0.01
 SERVER_EVERY = (6, 14)
 
@@ -133,6 +135,7 @@ class Kills:
         self._folder, self._kills, self._random = folder, kills, random.Random(seed)
         self.seed, self.counts, self.server = seed, Counter[str](), Server(folder)
         self._server_dies_after = self._random.randint(*SERVER_EVERY)
+        self._life_max = LIFE_MAX
         self.differences: list[str] = []
 
     def run(self) -> None:
@@ -166,9 +169,12 @@ class Kills:
     def _thread(self, thread: str, killing: bool) -> list[Any]:
         ledger, complaints = self._folder / thread, self._folder / "complaints"
         while True:
+            begun = ledger.stat().st_size if ledger.exists() else 0
             process = Forked(partial(worker, self.server.url, thread, ledger), complaints)
             # The last thread ends undisturbed, also on a machine on which no worker ends within its life.
             code = self._watch(process, killing and self.killed < self._kills)
+            if code == -9:
+                self._adapt(began_an_effect=ledger.exists() and ledger.stat().st_size > begun)
             if code == DONE:
                 return asyncio.run(final(self.server.url, thread))
             if code == FENCED:
@@ -176,11 +182,19 @@ class Kills:
             elif code != -9:
                 raise AssertionError(complaints.read_text()[-3000:])
 
+    def _adapt(self, *, began_an_effect: bool) -> None:
+        """Lets about every second worker begin an effect before it dies, on slow machines too."""
+        self.counts["workers killed after they began an effect"] += began_an_effect
+        changed = self._life_max / GROWTH if began_an_effect else self._life_max * GROWTH
+        self._life_max = min(max(changed, LIFE_MAX), STUCK_AFTER / 4)
+
     def _watch(self, process: Forked, killing: bool) -> int:
         """Waits until a worker ends, or kills it. Returns how it ended."""
         now = time.monotonic()
-        dies_at = now + (self._random.uniform(0, LIFE_MAX) if killing else STUCK_AFTER)
-        server_dies_at = now + self._random.uniform(0, LIFE_MAX) if killing and self._server_dies_after <= 0 else None
+        dies_at = now + (self._random.uniform(0, self._life_max) if killing else STUCK_AFTER)
+        server_dies_at = (
+            now + self._random.uniform(0, self._life_max) if killing and self._server_dies_after <= 0 else None
+        )
         while True:
             if (ended := process.ended()) is not None:
                 return ended

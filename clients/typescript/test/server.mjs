@@ -9,8 +9,8 @@ import { createInterface } from "node:readline";
 import { after } from "node:test";
 import { connect } from "../dist/index.js";
 
-const binary = process.env.RUNLOG_BIN ?? new URL("../../../bin/runlog", import.meta.url).pathname;
-const env = { ...process.env, LD_LIBRARY_PATH: `${dirname(binary)}:${process.env.LD_LIBRARY_PATH ?? ""}` };
+export const binary = process.env.RUNLOG_BIN ?? new URL("../../../bin/runlog", import.meta.url).pathname;
+export const env = { ...process.env, LD_LIBRARY_PATH: `${dirname(binary)}:${process.env.LD_LIBRARY_PATH ?? ""}` };
 
 export const newRun = () => `run-${randomUUID()}`;
 

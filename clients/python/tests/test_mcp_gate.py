@@ -436,3 +436,15 @@ async def test_a_server_at_a_url_is_behind_the_same_gate(desk, at_url, mode):
         assert "an operator must decide" in await lost
         assert "an operator must decide" in await call(client, "book", flight="HAT137", hold=True)
     assert desk.bookings() == ["HAT136", "HAT137"]
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_progress_of_a_server_at_a_url_reaches_the_client(desk, at_url, mode):
+    steps: list[Any] = []
+
+    async def progressed(progress: float, total: float | None, message: str | None) -> None:
+        steps.append((progress, total, message))
+
+    async with connected(desk.gate(upstream=["--upstream", at_url[0]]), mode=mode) as client:
+        answer = await client.call_tool("slow", {}, progress_callback=progressed)
+    assert [answer.content[0].text, *steps] == ["done", (1, 2, "step 1"), (2, 2, "step 2")]

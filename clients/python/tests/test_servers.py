@@ -117,6 +117,9 @@ def test_a_run_without_its_connection_or_its_block_says_so(url, run_id):
         run = rl.open(run_id)
         with pytest.raises(AttributeError, match=r"with rl\.run"):
             _ = rl.run(run_id).call
+        with rl.run(f"{run_id} left") as left:
+            pass
+        assert left.call("find", {}, lambda _: "found").result == "found"
     with pytest.raises(Unavailable, match="was closed in this process"):
         run.turn("user", "too late")
     with RunlogSaver.connect(url, prefix=run_id) as saver:

@@ -197,6 +197,46 @@ async def test_the_first_mistakes_say_what_to_write(url, run_id):
             pay(rl.run(run_id), 7)
 
 
+@pytest.mark.parametrize("wrong", [7, None, b"trip", ["trip"]])
+def test_a_name_or_a_key_that_is_no_text_is_refused_before_anything_runs(url, run_id, wrong):
+    keyed = runlog.tool(key=lambda order: wrong)(lambda call, order: pytest.fail("ran"))
+    with sync.connect(url) as rl, rl.run(run_id) as run:
+        for refused in (
+            lambda: rl.open(wrong),
+            lambda: rl.recover(wrong),
+            lambda: run.call(wrong, {}, lambda _: pytest.fail("ran")),
+            lambda: run.turn(wrong, "said"),
+            lambda: run.end("failed", wrong),
+            lambda: sync.connect(url, agent=wrong),
+            *((lambda: keyed(7),) if wrong is not None else ()),
+        ):
+            with pytest.raises(Usage, match="is a text, not a value of type"):
+                refused()
+        with pytest.raises(Usage, match="a number of seconds"):
+            rl.open(run_id, unless_active="30")
+        assert rl.recover(run_id).pending == rl.recover(run_id).completed == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "says"),
+    [
+        ("deadline", "30", "a number above 0"),
+        ("deadline", -1, "a number above 0"),
+        ("connect_deadline", None, "a number above 0"),
+        ("read_back", float("nan"), "a number above 0"),
+        ("calls_max", 0, "a number above 0"),
+        ("traceparent", "00-aa", "traceparent is a function"),
+        ("client_cert", "cert.pem", "client_cert has two files"),
+        ("ca", "a\0b", "cannot be read"),
+        ("token_file", "a\0b", "cannot be read"),
+        ("token", b"secret", "the token is a text"),
+    ],
+)
+def test_a_wrong_setting_is_refused_by_name(setting, value, says):
+    with pytest.raises(Usage, match=says):
+        sync.connect("https://journal.example", **{setting: value})
+
+
 class Said(BaseModel):
     content: str
 

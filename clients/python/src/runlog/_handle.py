@@ -201,9 +201,11 @@ class BaseRun(RunOperations):
     def _prune(self, before: int | None, preserve_latest_terminal: bool) -> Steps[Object]:
         return self._session.prune(before, preserve_latest_terminal)
 
-    def _end(self, status: str, reason: str) -> Steps[None]:
+    def _end(self, status: str, reason: object) -> Steps[None]:
         if status not in _STATUSES:
             raise Usage(f"a run ends as one of {', '.join(_STATUSES)}, not {status!r}")
+        if not isinstance(reason, str):
+            raise Usage(f"the reason of an end is a text, not a value of type {type_name(reason)}; pass a str")
         # The text of an exception may have the name of a file.
         return self._session.end(status, storable(reason))
 
@@ -225,6 +227,10 @@ class Locks(Protocol):
     def semaphore(self, permits: int) -> Releasable: ...
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float)
+
+
 def open_session(
     api: Api,
     locks: Locks,
@@ -236,6 +242,8 @@ def open_session(
     on_divergence: OnDivergence = "raise",
 ) -> tuple[Session, Steps[Object]]:
     """A session on a run, and the operation that claims and recovers it."""
+    if unless_active is not None and not _is_number(unless_active):
+        raise Usage(f"unless_active is a number of seconds, not a value of type {type_name(unless_active)}")
     session = Session(
         api,
         run_id,

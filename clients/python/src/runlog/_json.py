@@ -63,7 +63,7 @@ def args_sha256(arguments: Json) -> str:
 
 def fingerprint(tool: str, args_hash: str) -> str:
     """The fingerprint of a call: its tool, and the hash of its arguments."""
-    check_text("a tool's name", tool)
+    check_text("the name of a tool", tool)
     return "v1:" + hashlib.sha256(tool.encode() + b"\0" + args_hash.encode()).hexdigest()
 
 

@@ -35,7 +35,8 @@ def read_private(path: str | os.PathLike[str], what: str, bytes_max: int) -> byt
         if len(content) > bytes_max:
             raise Usage(f"the {what} {path} is longer than {bytes_max} bytes")
         return content
-    except OSError as error:
+    except (OSError, ValueError) as error:
+        # A path with NUL is a ValueError.
         raise Usage(f"the {what} {path} cannot be read: {error}") from error
 
 

@@ -77,12 +77,14 @@ def _covers(recovery: Object) -> int:
 def call_key(tool: str, key: str | None) -> CallKey:
     """The key of a new call. Raises `Usage` for a key without a visible character, which identifies no call at the receiver, or
     with half a character."""
-    check_text(f"the idempotency key of {tool}", key or "")
-    if key is not None and is_blank(key):
+    if key is None:
+        return None
+    check_text(f"the idempotency key of {tool}", key)
+    if is_blank(key):
         raise Usage(
             f"the idempotency key of {tool} is empty or blank: give a key that only this call has, or None for a call without one"
         )
-    return (tool, key) if key is not None else None
+    return tool, key
 
 
 def key_of(call: Object) -> CallKey:

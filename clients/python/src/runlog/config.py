@@ -37,6 +37,10 @@ def current_traceparent() -> str | None:
     return f"00-{span.trace_id:032x}-{span.span_id:016x}-{int(span.trace_flags):02x}"  # pyright: ignore
 
 
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int | float) and value > 0
+
+
 def _claimed_by() -> str:
     return f"{socket.gethostname()}, process {os.getpid()}"
 
@@ -77,6 +81,11 @@ class Config:
 
     def __post_init__(self) -> None:
         check_text("the agent's name (agent=)", self.agent)
+        for name in ("deadline", "connect_deadline", "read_back", "calls_max"):
+            if not _is_positive(getattr(self, name)):
+                raise Usage(f"{name} is a number above 0, not {getattr(self, name)!r}")
+        if not callable(self.traceparent):
+            raise Usage("traceparent is a function that returns the text of the header, or None")
         found = self.url.split(",") if isinstance(self.url, str) else self.url
         servers = tuple(dict.fromkeys(_server(url.strip()) for url in found))
         if not 1 <= len(servers) <= SERVERS_MAX:
@@ -91,6 +100,8 @@ class Config:
     def read_token(self) -> str | None:
         """Reads the token."""
         found = self._read_token()
+        if found is not None:
+            check_text("the token", found)
         if found and not _TOKEN.fullmatch(found):
             raise Usage("the token has characters that no token has: it is one line of visible ASCII characters")
         return found
@@ -116,16 +127,17 @@ class Config:
             return True
         ca = self.ca or os.environ.get("RUNLOG_CA") or None
         pair = self.client_cert
+        if isinstance(pair, str):
+            raise Usage("client_cert has two files: (certificate, key); both may be the same file")
         if pair is None and (cert := os.environ.get("RUNLOG_CLIENT_CERT")):
             pair = (cert, os.environ.get("RUNLOG_CLIENT_KEY") or cert)
         if pair:
             read_private(pair[1] or pair[0], "private key", KEY_BYTES_MAX)
         try:
             context = ssl.create_default_context(cafile=os.fspath(ca) if ca else None)
-        except OSError as error:
-            raise Usage(
-                f"the authorities' file {ca} (ca= or RUNLOG_CA) cannot be read: {error.strerror or error}"
-            ) from error
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise Usage(f"the authorities' file {ca} (ca= or RUNLOG_CA) cannot be read: {why}") from error
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
             if pair:

@@ -8,7 +8,7 @@ import type {
 } from "./answers.js";
 import { SentAt, sleep } from "./clock.js";
 import type { Config } from "./config.js";
-import { Internal, NotFound, ofProblem, Overloaded, RunlogError, TooLarge, Unavailable, Usage } from "./errors.js";
+import { checkText, Internal, NotFound, ofProblem, Overloaded, RunlogError, TooLarge, Unavailable, Usage } from "./errors.js";
 import { Http, NoResponse, type Request, type Response } from "./http.js";
 import { elementTexts, encode, isObject, memberText, parse, type Json, type JsonObject } from "./json.js";
 import { recordOf, type Record } from "./records.js";
@@ -34,12 +34,13 @@ const escapeTerm = (text: string) => encodeURIComponent(text).replace(/[!'()*]/g
 
 /** A path segment. Throws `Usage` for a text that no path can contain. */
 export function segment(text: string): string {
-  if (!text.isWellFormed()) throw new Usage(`an id has a lone surrogate: ${JSON.stringify(text)}`);
+  checkText("an id", text);
   return escapeTerm(text);
 }
 
 /** The path of a run. Throws `Usage` for ids that no path can contain. */
 export function runPath(runId: string): string {
+  checkText("a run id", runId);
   const bytes = utf8(runId).length;
   if (runId === "." || runId === ".." || bytes < 1 || bytes > 1024) {
     throw new Usage(`a run id has 1 to 1024 bytes and is not . or ..: ${JSON.stringify(runId)}`);

@@ -1,7 +1,7 @@
 // How a server is reached, and the limits on time and memory.
 
 import { TIMER_MAX } from "./clock.js";
-import { Usage } from "./errors.js";
+import { checkText, Usage } from "./errors.js";
 import type { Redaction } from "./redact.js";
 
 export interface Settings {
@@ -63,6 +63,7 @@ export class Config {
       throw new Usage(`name 1 to ${SERVERS_MAX} servers, not ${this.servers.length}`);
     }
     this.agent = settings.agent ?? "agent";
+    checkText("the agent's name", this.agent);
     const host = platform.env?.["HOSTNAME"];
     this.claimedBy = settings.claimedBy ?? `${host ? `${host}, ` : ""}process ${platform.pid ?? "of unknown id"}`;
     this.deadlineMs = millis("deadlineMs", settings.deadlineMs ?? 30_000);
@@ -73,6 +74,9 @@ export class Config {
     this.fetch = settings.fetch ?? ((...request) => globalThis.fetch(...request));
     this.warn = total(settings.warn ?? ((text) => console.warn(`runlog: ${text}`)));
     this.#token = settings.token ?? platform.env?.["RUNLOG_TOKEN"];
+    if (settings.traceparent !== undefined && typeof settings.traceparent !== "function") {
+      throw new Usage("traceparent is a function that returns the text of the header, or undefined");
+    }
     this.#traceparent = settings.traceparent ?? (() => undefined);
     const inClear = this.servers.find((each) => each.startsWith("http:") && !isLoopback(new URL(each).hostname));
     if (this.#token && inClear) throw new Usage(`a token is sent over https or to this machine only, not to ${inClear}`);

@@ -30,6 +30,12 @@ const HIDDEN =
 
 const BLANK = new RegExp(`^[${HIDDEN.source.slice(1, -1)}\\s]*$`, "u");
 
+/** Throws `Usage` for a value that is no text, and for a text with half a character, which no URL and no name in a record can have. */
+export function checkText(what: string, text: unknown): void {
+  if (typeof text !== "string") throw new Usage(`${what} is a text, not a value of type ${text === null ? "null" : typeof text}; pass a string`);
+  if (!text.isWellFormed()) throw new Usage(`${what} has half a character (a lone surrogate): ${JSON.stringify(text)}`);
+}
+
 /** Whether a text has no visible character, by the rule of the server (schemas/src/hidden.rs). */
 export const isBlank = (text: string): boolean => BLANK.test(text);
 

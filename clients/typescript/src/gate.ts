@@ -15,7 +15,8 @@ import type { Caller } from "./caller.js";
 import { SentAt, sleep, TIMER_MAX, within } from "./clock.js";
 import { checkEnds, endOf, failureOf } from "./ends.js";
 import {
-  Conflict, Failed, Fenced, Invalid, isDoubt, ReconcileRequired, RunlogError, Stale, TooLarge, Unavailable, Usage, type Happened,
+  checkText, Conflict, Failed, Fenced, Invalid, isDoubt, ReconcileRequired, RunlogError, Stale, TooLarge, Unavailable, Usage,
+  type Happened,
 } from "./errors.js";
 import { argsSha256, fingerprint, type Json } from "./json.js";
 import { readMarker } from "./marker.js";
@@ -63,6 +64,7 @@ export class Gate {
 
   constructor(readonly session: Session, readonly tool: string, args: unknown, readonly options: Calling, readonly caller: Caller) {
     const { config } = session.api;
+    checkText("the name of a tool", tool);
     this.key = callKey(tool, options.key);
     this.#refusals = new Refusals(session.runId, tool);
     this.#unique = (options.unique ?? false) && !this.key;

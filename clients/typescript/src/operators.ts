@@ -5,7 +5,7 @@
 
 import type { Evidence, LookupAnswer, Pending, RecordsPage } from "./answers.js";
 import { checkComplete, query, runPath, segment, type Api } from "./api.js";
-import { Conflict, ResultNotRecorded, Usage } from "./errors.js";
+import { checkText, Conflict, ResultNotRecorded, Usage } from "./errors.js";
 import { argsSha256, encode, fingerprint, isObject, type Json } from "./json.js";
 import { readMarker } from "./marker.js";
 import { recordOf } from "./records.js";
@@ -174,6 +174,7 @@ function namesEvidence(effect: Effect, body: { [name: string]: Json }, recorded:
 
 /** Looks a call up. Throws `ResultNotRecorded` for a result that is not in the journal. */
 export async function lookup(api: Api, runId: string, tool: string, args: unknown, occurrence?: number): Promise<LookupAnswer> {
+  checkText("the name of a tool", tool);
   const ofCall = fingerprint(tool, argsSha256(argumentsJson(args)));
   const found = await api.get<LookupAnswer>(`${runPath(runId)}/lookup${query({ tool, fingerprint: ofCall, occurrence, consistency: "latest" })}`);
   const mark = readMarker(undefined, found.result);

@@ -5,7 +5,7 @@
 //   neither             ─▶ the call is new
 
 import type { Completed, Evidence, Pending, Position, RecoveryAnswer } from "./answers.js";
-import { isBlank, Usage } from "./errors.js";
+import { checkText, isBlank, Usage } from "./errors.js";
 
 /** A request whose end is not recorded. */
 export interface PendingCall {
@@ -50,7 +50,7 @@ const keyIn = (tool: string, key: string): CallKey => ({ tool, key, id: JSON.str
 /** The key of a new call. Throws `Usage` for a key without a visible character, which identifies no call at the receiver. */
 export function callKey(tool: string, key: string | null | undefined): CallKey | undefined {
   if (key === undefined || key === null) return undefined;
-  if (typeof key !== "string") throw new Usage(`the idempotency key of ${tool} is a text, not a ${typeof key}`);
+  checkText(`the idempotency key of ${tool}`, key);
   if (isBlank(key)) {
     throw new Usage(`the idempotency key of ${tool} is empty or blank: give a key that only this call has, or none for a call without one`);
   }

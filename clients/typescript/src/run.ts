@@ -4,9 +4,10 @@ import type { Completed, Pending } from "./answers.js";
 import type { WholeRecovery } from "./api.js";
 import type { Answer, Call, Calling } from "./call.js";
 import { Caller } from "./caller.js";
-import { Usage } from "./errors.js";
+import { checkText, Usage } from "./errors.js";
 import { Gate } from "./gate.js";
 import type { Json } from "./json.js";
+import { storable } from "./marker.js";
 import { newId } from "./records.js";
 import type { Session } from "./session.js";
 import { toJson } from "./values.js";
@@ -136,6 +137,7 @@ export class Run {
 
   /** Records a message of the conversation; `kind` is `user`, `assistant`, … */
   async turn(kind: string, content: unknown, options: Cancelling = {}): Promise<void> {
+    checkText("the kind of a turn", kind);
     const { redaction } = this.#session.api.config;
     const value = redaction ? redaction.json(null, toJson(content)) : toJson(content);
     const payload = { type: "conversation_turn", message_id: newId(), kind, content: value };
@@ -148,6 +150,9 @@ export class Run {
    * that resumes there gets these answers from the journal once more. If no call is in flight, no call may be answered between
    * collecting `messages` and `state` and the start of this method. */
   async checkpoint(messages: readonly unknown[] = [], state: unknown = null, options: { turn?: number } & Cancelling = {}): Promise<void> {
+    if (!Array.isArray(messages)) {
+      throw new Usage(`a checkpoint has a list of messages, not a value of type ${messages === null ? "null" : typeof messages}; pass other data as the state`);
+    }
     const converted: Json[] = messages.map((message) => toJson(message));
     const value = toJson(state);
     await waitFor(options, () => this.#session.checkpoint(converted, value, options.turn ?? 0));
@@ -157,7 +162,9 @@ export class Run {
    * throws `Conflict`: no effect runs, and no record is appended. */
   async end(status: (typeof STATUSES)[number] = "completed", reason = "", options: Cancelling = {}): Promise<void> {
     if (!STATUSES.includes(status)) throw new Usage(`a run ends as one of ${STATUSES.join(", ")}, not ${JSON.stringify(status)}`);
-    await waitFor(options, () => this.#session.end(status, reason));
+    if (typeof reason !== "string") throw new Usage(`the reason of an end is a text, not a value of type ${typeof reason}; pass a string`);
+    // The text of an exception may have the name of a file.
+    await waitFor(options, () => this.#session.end(status, storable(reason)));
   }
 
   /** Settles failed or cancelled operations, as the next operation would. Throws `ClaimLost` or `Fenced` if another process has the

@@ -19,6 +19,29 @@ test("a_key_without_a_visible_character_is_refused_before_anything_is_sent", asy
   for (const key of ["k", " k ", "\u{200b}k", "決"]) assert.equal(await run.tool("pay", { sum: 1 }, { key }, () => key), key);
 });
 
+test("a_name_or_a_key_that_is_no_whole_text_is_refused_before_anything_runs", async () => {
+  const rl = connectTo(url);
+  const id = newRun();
+  const never = () => assert.fail("the effect ran");
+  const run = await rl.open(id);
+  for (const [wrong, says] of [[7, /is a text, not a value of type number/], [["a"], /not a value of type object/], ["a\udcff", /has half a character/]]) {
+    const isRefused = (error) => error.kind === "usage" && error.happened === "nothing" && says.test(error.message);
+    const refused = [
+      () => rl.open(wrong), () => rl.recover(wrong), () => rl.lookup(id, wrong, {}), () => run.tool(wrong, {}, {}, never),
+      () => run.tool("pay", {}, { key: wrong }, never), () => run.turn(wrong, "said"), async () => connectTo(url, { agent: wrong }),
+    ];
+    for (const attempt of refused) await assert.rejects(attempt, isRefused, `${wrong} ${attempt}`);
+  }
+  for (const messages of ["to London", { content: "to London" }, new Set(["to London"]), null]) {
+    await assert.rejects(run.checkpoint(messages), /a checkpoint has a list of messages/);
+  }
+  await assert.rejects(run.end("failed", 7), /the reason of an end is a text/);
+  const { pending, completed } = await rl.recover(id);
+  assert.deepEqual([pending, completed], [[], []]);
+  // The name of a file may be in the text of an exception.
+  for (let again = 0; again < 2; again++) await run.end("failed", "no such file: a\udcff");
+});
+
 test("a_character_is_blank_if_the_server_calls_it_blank", () => {
   const rule = readFileSync(new URL("../../../schemas/src/hidden.rs", import.meta.url), "utf8");
   const point = (text) => Number.parseInt(text, 16);

@@ -13,8 +13,10 @@ from langchain_core.messages import AIMessage, RemoveMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 
 import runlog.sync
+from runlog import Usage
 from runlog.langchain import RunlogMiddleware
 from runlog.langgraph import RunlogSaver
+from runlog.pydantic_ai import RunlogDurability
 
 
 class Scripted(BaseChatModel):
@@ -78,6 +80,18 @@ async def test_an_empty_key_of_a_tool_is_refused_before_anything_is_recorded(url
         with pytest.raises(runlog.Usage, match="key of book is empty"):
             await agent.ainvoke({"messages": [{"role": "user", "content": "two seats"}]})
         assert (await rl.recover(run_id)).pending == []
+
+
+@pytest.mark.parametrize("adapter", [RunlogMiddleware, RunlogDurability])
+@pytest.mark.parametrize("option", ["only", "repeatable"])
+def test_a_text_is_no_list_of_names_of_tools(adapter, option):
+    """Each part of a text would be a name: `pay` could run twice."""
+    for wrong in ("search_and_pay", b"pay", 5, [5]):
+        with pytest.raises(Usage, match=f"{option} is a list of names of tools"):
+            adapter(**{option: wrong})
+    with pytest.raises(Usage, match="key is a function, not a value of type str"):
+        adapter(key="pay")
+    adapter(**{option: (name for name in ["pay"])})
 
 
 async def test_an_agent_of_langchain_outside_of_a_run_raises_unless_it_may_be_plain(url):

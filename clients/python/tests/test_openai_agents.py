@@ -185,3 +185,10 @@ def test_a_plain_recorded_tool_becomes_a_tool_of_the_sdk(url, run_id):
     with runlog.sync.connect(url) as rl, rl.run(run_id):
         agent = Agent("payer", model=AsksToPay('{"to": "ada"}'), tools=[tool(pay)])
         assert asyncio.run(Runner.run(agent, "pay")).final_output == "paid ada"
+
+
+def test_a_session_of_anything_but_an_async_run_is_refused(url, run_id):
+    with runlog.sync.connect(url) as rl, rl.run(run_id) as run:
+        for wrong in (run, run_id):
+            with pytest.raises(runlog.Usage, match="a session needs a run of `async with"):
+                RunlogSession(wrong)

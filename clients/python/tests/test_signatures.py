@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import inspect
 import json
+import re
 
 import pytest
 from pydantic import BaseModel
@@ -14,6 +15,7 @@ from pydantic import BaseModel
 import runlog
 from conftest import command
 from runlog import Usage, sync
+from runlog.langgraph import RunlogSaver
 
 
 def arguments(url, run_id):
@@ -235,6 +237,21 @@ def test_a_name_or_a_key_that_is_no_text_is_refused_before_anything_runs(url, ru
 def test_a_wrong_setting_is_refused_by_name(setting, value, says):
     with pytest.raises(Usage, match=says):
         sync.connect("https://journal.example", **{setting: value})
+
+
+def test_a_wrong_option_of_a_tool_is_refused_when_it_is_decorated():
+    async def pay(call, order: int): ...
+
+    for option, value, says in (
+        ("key", "order-7", "its key is a function of its parameters, not 'order-7': `key=lambda order: …`"),
+        ("timeout", "5", "timeout of pay is a number of seconds above 0, not '5'"),
+        ("name", 5, "the name of a tool is a text"),
+        ("name", "a\ud83d", "the name of a tool has half a character"),
+    ):
+        with pytest.raises(Usage, match=re.escape(says)):
+            runlog.tool(**{option: value})(pay)
+    with pytest.raises(Usage, match=r"RunlogSaver\.connect\(url"):
+        RunlogSaver("http://127.0.0.1:7070")
 
 
 class Said(BaseModel):

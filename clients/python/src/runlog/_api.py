@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
+from ._checks import check_text
 from ._clock import SentAt
 from ._json import Json, element_texts, encode, member_text
 from ._servers import Servers, Tries
@@ -27,7 +28,6 @@ from .errors import (
     TooLarge,
     Unavailable,
     Usage,
-    check_text,
     of_problem,
 )  # fmt: skip
 

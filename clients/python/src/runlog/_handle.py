@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, cast
 
 from ._api import Api, Object
+from ._checks import check_text, is_number
 from ._divergence import OnDivergence
 from ._effect import Answer, Call
 from ._gate import Gate
@@ -21,7 +22,7 @@ from ._settling import Releasable
 from ._texts import type_name
 from ._values import to_json
 from ._wire import Steps
-from .errors import Usage, check_text
+from .errors import Usage
 
 _OWN = frozenset(
     (
@@ -227,10 +228,6 @@ class Locks(Protocol):
     def semaphore(self, permits: int) -> Releasable: ...
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float)
-
-
 def open_session(
     api: Api,
     locks: Locks,
@@ -242,7 +239,7 @@ def open_session(
     on_divergence: OnDivergence = "raise",
 ) -> tuple[Session, Steps[Object]]:
     """A session on a run, and the operation that claims and recovers it."""
-    if unless_active is not None and not _is_number(unless_active):
+    if unless_active is not None and not is_number(unless_active):
         raise Usage(f"unless_active is a number of seconds, not a value of type {type_name(unless_active)}")
     session = Session(
         api,

@@ -9,7 +9,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, TypeAlias
 
-from .errors import Invalid, check_text
+from ._checks import check_text
+from .errors import Invalid
 
 Json: TypeAlias = "None | bool | int | float | str | Sequence[Json] | Mapping[str, Json]"
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from .errors import Usage, check_text, is_blank
+from ._checks import check_text
+from .errors import Usage, is_blank
 
 Object = dict[str, Any]
 CallKey: TypeAlias = tuple[str, str] | None

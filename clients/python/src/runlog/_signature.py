@@ -42,6 +42,10 @@ class ToolSignature:
         """The signature for callers, without `call`."""
         self._names = [parameter.name for parameter in rest]
         self._alone = len(rest) == 1 and rest[0].default is Parameter.empty
+        if key is not None and not callable(key):
+            raise self._wrong(
+                f"its key is a function of its parameters, not {key!r}: `key=lambda {', '.join(self._names)}: …`"
+            )
         self._key = self._key_by_name(key) if key is not None else None
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> BoundArguments:

@@ -14,6 +14,7 @@ from functools import partial
 from inspect import BoundArguments
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
+from ._checks import check_text, is_positive
 from ._decode import decode
 from ._effect import Call, within
 from ._ends import Ends, Kinds
@@ -73,7 +74,7 @@ class _Options:
                 raise Usage(
                     f"{tool} is a plain function, which no time limit can cut: limit the requests that it makes instead"
                 )
-            if not self.timeout > 0:
+            if not is_positive(self.timeout):
                 raise Usage(f"timeout of {tool} is a number of seconds above 0, not {self.timeout!r}")
 
 
@@ -97,6 +98,7 @@ class _Tool(Generic[P, R]):
     def __init__(self, function: Callable[..., Any], options: _Options) -> None:
         self.function = function
         self.name = options.name or getattr(function, "__name__", type(function).__name__)
+        check_text("the name of a tool", self.name)
         options.check(self.name, self._is_async)
         self._options = options
         self._of_call = ToolSignature(function, self.name, options.key)

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from ._checks import check_text, is_positive
 from ._private_file import read_private
 from ._redact import Redaction
-from .errors import Usage, check_text
+from .errors import Usage
 
 SERVERS_MAX = 16
 TOKEN_BYTES_MAX = 16 << 10
@@ -35,10 +36,6 @@ def current_traceparent() -> str | None:
     if not span.is_valid:  # pyright: ignore
         return None
     return f"00-{span.trace_id:032x}-{span.span_id:016x}-{int(span.trace_flags):02x}"  # pyright: ignore
-
-
-def _is_positive(value: object) -> bool:
-    return isinstance(value, int | float) and value > 0
 
 
 def _claimed_by() -> str:
@@ -82,7 +79,7 @@ class Config:
     def __post_init__(self) -> None:
         check_text("the agent's name (agent=)", self.agent)
         for name in ("deadline", "connect_deadline", "read_back", "calls_max"):
-            if not _is_positive(getattr(self, name)):
+            if not is_positive(getattr(self, name)):
                 raise Usage(f"{name} is a number above 0, not {getattr(self, name)!r}")
         if not callable(self.traceparent):
             raise Usage("traceparent is a function that returns the text of the header, or None")

@@ -23,17 +23,6 @@ def is_blank(text: str) -> bool:
     return _BLANK.fullmatch(text) is not None
 
 
-def check_text(what: str, text: object) -> None:
-    """Raises `Usage` for a value that is no text, and for a text with half a character (a lone surrogate), which no URL and no name
-    in a record can have."""
-    if not isinstance(text, str):
-        raise Usage(f"{what} is a text, not a value of type {type(text).__qualname__}; pass a str")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise Usage(f"{what} has half a character (a lone surrogate): {text!r}") from None
-
-
 def visible(text: str) -> str:
     """A text for people: hidden characters are escaped as in a literal of Python."""
     return HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)

@@ -16,6 +16,7 @@ from langchain_core.messages import AIMessage, ToolMessage
 from langgraph.types import Command
 
 from . import aio, sync
+from ._checks import check_function, tool_names
 from ._effect import Answer, Call
 from ._ends import Ends, Kinds
 from ._json import Json, encode
@@ -56,8 +57,10 @@ class RunlogMiddleware(AgentMiddleware[AgentState[Any], Any]):
     ) -> None:
         super().__init__()
         self._serde = StrictSerializer(allow)
-        self._run, self._key, self._only, self._plain_outside = run, key, only, plain_outside
-        self._repeatable = repeatable
+        check_function("key", key)
+        self._run, self._key, self._plain_outside = run, key, plain_outside
+        self._only = tool_names("only", only) if only is not None else None
+        self._repeatable = tool_names("repeatable", repeatable)
         self._ends = Ends(failed_on)
 
     def _find_run(self, name: str, is_async: bool) -> Any:

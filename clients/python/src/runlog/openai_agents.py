@@ -23,10 +23,11 @@ from agents.memory import SessionABC, SessionSettings
 from agents.tool import ToolErrorFunction
 
 from ._json import Json
+from ._texts import type_name
 from ._tool import AsyncTool, SyncTool
 from ._values import to_json
 from .aio import Run
-from .errors import Error, Failed
+from .errors import Error, Failed, Usage
 
 _MEMBER = "openai_agents_session"
 
@@ -117,6 +118,8 @@ class RunlogSession(SessionABC):
     the gate of the same run: `@function_tool` around a `@runlog.tool`."""
 
     def __init__(self, run: Run, session_settings: SessionSettings | None = None) -> None:
+        if not isinstance(run, Run):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise Usage(f"a session needs a run of `async with rl.run(…)`, not a value of type {type_name(run)}")
         self.session_id = run.id
         self.session_settings = session_settings
         self._run = run

@@ -47,6 +47,7 @@ from pydantic_ai.tools import AgentDepsT, RunContext
 from pydantic_ai.toolsets import ToolsetTool
 from pydantic_core import to_jsonable_python
 
+from ._checks import check_function, tool_names
 from ._effect import Answer, Call
 from ._ends import Ends, Kinds
 from ._json import Json
@@ -235,8 +236,10 @@ class RunlogDurability(BaseDurabilityCapability[AgentDepsT]):
         name: str | None = None,
     ) -> None:
         super().__init__(models=models, name=name)
-        self._run, self._key, self._only, self._plain_outside = run, key, only, plain_outside
-        self._repeatable = repeatable
+        check_function("key", key)
+        self._run, self._key, self._plain_outside = run, key, plain_outside
+        self._only = tool_names("only", only) if only is not None else None
+        self._repeatable = tool_names("repeatable", repeatable)
         self._ends = Ends(failed_on)
 
     def _find_run(self) -> Run | None:

@@ -23,6 +23,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from .._api import Api
+from .._checks import check_text
 from .._drive import AsyncDriver, SyncDriver
 from .._http import AsyncHttp, SyncHttp
 from .._settings import Settings
@@ -128,6 +129,9 @@ class RunlogSaver(BaseCheckpointSaver[str]):
         serde: SerializerProtocol | None = None,
         allow: Iterable[Allowed] | None = None,
     ) -> None:
+        if not isinstance(config, Config):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise Usage("make a saver with `RunlogSaver.connect(url, prefix=…)`")
+        check_text("the prefix of a saver", prefix)
         super().__init__(serde=strict(serde, allow))
         self._shared = _Shared(config, prefix)
 

@@ -8,7 +8,7 @@
 
 import type { Call } from "./call.js";
 import type { Kinds } from "./ends.js";
-import { Conflict, RunlogError, Usage } from "./errors.js";
+import { checkNames, Conflict, RunlogError, Usage } from "./errors.js";
 import { argsSha256, encode } from "./json.js";
 import type { Run } from "./run.js";
 import { argumentsJson, base64 } from "./values.js";
@@ -47,6 +47,7 @@ const stops = new WeakMap<object, Stop>();
  * The SDK reports each error of a tool to the model. So name `stopped(tools)` in `stopWhen`, and call `throwIfStopped(tools)` after the
  * loop: a call that waits for a decision is nothing that a model can mend. */
 export function gated<T extends ToolSet>(tools: T, run: Run, options: GatedOptions = {}): T {
+  checkNames(options);
   const wrapped: ToolSet = {};
   const stop: Stop = { error: undefined };
   /** The calls of each message, by the conversation before it. */

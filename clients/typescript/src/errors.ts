@@ -36,6 +36,16 @@ export function checkText(what: string, text: unknown): void {
   if (!text.isWellFormed()) throw new Usage(`${what} has half a character (a lone surrogate): ${JSON.stringify(text)}`);
 }
 
+/** Throws `Usage` for names of tools that are not in an array: in a text, `includes` would find each part as a name. */
+export function checkNames(options: { only?: unknown; repeatable?: unknown }): void {
+  for (const option of ["only", "repeatable"] as const) {
+    const names = options[option];
+    if (names !== undefined && !(Array.isArray(names) && names.every((name) => typeof name === "string"))) {
+      throw new Usage(`${option} is an array of names of tools, such as ["search"], not ${JSON.stringify(names)}`);
+    }
+  }
+}
+
 /** Whether a text has no visible character, by the rule of the server (schemas/src/hidden.rs). */
 export const isBlank = (text: string): boolean => BLANK.test(text);
 

@@ -9,7 +9,7 @@ import { Command, isCommand, Send } from "@langchain/langgraph";
 import { createMiddleware } from "langchain";
 import type { Call } from "./call.js";
 import type { Kinds } from "./ends.js";
-import { Invalid } from "./errors.js";
+import { checkNames, Invalid } from "./errors.js";
 import { isObject, type Json } from "./json.js";
 import { dump, load } from "./langgraph/pieces.js";
 import { StrictSerializer } from "./langgraph/serde.js";
@@ -39,6 +39,7 @@ const serde = new StrictSerializer();
 /** A middleware for `createAgent`: its tools go through the gate. An error of the gate ends the agent, and LangChain throws it as the cause
  * of its own error: `journalError` finds it. */
 export function runlogMiddleware(run: Run, options: ToolOptions = {}) {
+  checkNames(options);
   return createMiddleware({
     name: "RunlogMiddleware",
     wrapToolCall: async (request, handler) => {
@@ -58,6 +59,7 @@ interface Invokable {
 /** The same tools, whose calls by a model go through the gate: for a `ToolNode` of LangGraph.js. Make it with `handleToolErrors: false`:
  * otherwise it reports errors of the gate to the model. */
 export function gated<T extends Invokable>(tools: readonly T[], run: Run, options: ToolOptions = {}): T[] {
+  checkNames(options);
   return tools.map((tool) => {
     if (!isGated(tool.name, options)) return tool;
     const invoke = async (input: any, config?: any) => {

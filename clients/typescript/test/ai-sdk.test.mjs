@@ -159,3 +159,14 @@ function throws(tools) {
   assert.equal(stopped(tools)(), false);
   throwIfStopped(tools);
 }
+
+test("a_text_is_no_list_of_names_of_tools", async () => {
+  // Each part of a text would be a name: `pay` could run twice.
+  const run = await rl.open(newRun());
+  for (const option of ["only", "repeatable"]) {
+    for (const wrong of ["search_and_book", 5, [5], null]) {
+      const isRefused = (error) => error.kind === "usage" && error.message.startsWith(`${option} is an array of names of tools`);
+      assert.throws(() => gated({}, run, { [option]: wrong }), isRefused);
+    }
+  }
+});

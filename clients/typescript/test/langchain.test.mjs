@@ -103,3 +103,15 @@ test("the_tools_of_a_graph_go_through_the_gate_and_an_interrupt_of_a_repeatable_
   const plain = gated([booking(async () => "plain")], run, { only: ["other"] });
   assert.equal(await plain[0].invoke({ city: "LHR" }), "plain");
 });
+
+test("a_text_is_no_list_of_names_of_tools", async () => {
+  // Each part of a text would be a name: `pay` could run twice.
+  const run = await rl.open(newRun());
+  for (const option of ["only", "repeatable"]) {
+    for (const wrong of ["search_and_book", 5, [5], null]) {
+      const isRefused = (error) => error.kind === "usage" && error.message.startsWith(`${option} is an array of names of tools`);
+      assert.throws(() => runlogMiddleware(run, { [option]: wrong }), isRefused);
+      assert.throws(() => gated([], run, { [option]: wrong }), isRefused);
+    }
+  }
+});

@@ -64,6 +64,7 @@ pub(super) struct Metrics {
     pub(super) durations: Histograms<2>,
     pub(super) appended: Counters<2>,
     pub(super) append_errors: Counters<1>,
+    forwarded: Counters<2>,
     pub(super) applied: Gauges<1>,
     pub(super) ends: Gauges<1>,
     pub(super) lags: Gauges<1>,
@@ -132,6 +133,11 @@ impl Metrics {
             durations,
             appended: add(all, "runlog_appended_records", "Records posted and answered, by outcome and reason"),
             append_errors: add(all, "runlog_append_errors", "Requests to append that failed, by kind of error"),
+            forwarded: add(
+                all,
+                "runlog_forwarded_requests",
+                "Requests sent to another instance, by instance and whether it answered",
+            ),
             applied: add(all, "runlog_applied_offset", "Offset of the next record to apply, by partition"),
             ends: add(all, "runlog_end_offset", "End offset of the log, by partition; absent if it does not answer"),
             lags: add(all, "runlog_lag_records", "Records of the log that are not applied yet, by partition"),
@@ -210,6 +216,11 @@ impl Metrics {
     /// Counts a failed request to append.
     pub(super) fn append_failed(&self, kind: ErrorKind) {
         count(&self.append_errors, [("kind", kind.as_str().to_owned())]);
+    }
+
+    /// Counts a request that was sent to another instance of the list.
+    pub(super) fn forwarded(&self, to: &str, answered: bool) {
+        count(&self.forwarded, [("to", to.to_owned()), ("answered", answered.to_string())]);
     }
 
     /// Counts appended records, by outcome.

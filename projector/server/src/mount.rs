@@ -33,7 +33,9 @@ pub(super) fn all(app: App) -> Router {
     let add = |router: Router<App>, route: Route| router.route(route.path, route.guard(&app.projector));
     let router = routes().into_iter().fold(Router::new(), add);
     let router = match &app.options.instances {
-        Some(list) => router.layer(middleware::from_fn_with_state(Forward::new(list, &app.projector), forward)),
+        Some(list) => {
+            router.layer(middleware::from_fn_with_state(Forward::new(list, &app.projector, &app.metrics), forward))
+        }
         None => router,
     };
     let page = if app.options.page { page::routes(app.options.hosts.clone()) } else { Router::new() };

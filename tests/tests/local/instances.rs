@@ -265,6 +265,10 @@ async fn every_instance_answers_and_appends_for_every_run() -> anyhow::Result<()
                 ensure!(records(&log, partition)? == before + 2, "each record is appended once");
             }
         }
+        let metrics = client()?.get(format!("http://{}/metrics", instances[0].address)).send().await?.text().await?;
+        let counted = metrics.lines().filter(|line| line.starts_with("runlog_forwarded_requests_total{"));
+        ensure!(counted.clone().all(|line| line.contains(r#"answered="true""#)), "{metrics}");
+        ensure!((counted.count() > 0) == (copies < 3), "{metrics}");
     }
     Ok(())
 }

@@ -9,7 +9,7 @@
 //! header [`AT`] names this server's journal and log: another service at the same address may say "not found" about anything.
 
 use super::{Instances, Placed};
-use crate::{parameters::Ask, problem, url_text::decode_percent};
+use crate::{metrics::Metrics, parameters::Ask, problem, url_text::decode_percent};
 use axum::{
     body::{Body, Bytes, to_bytes},
     extract::{Request, State},
@@ -73,6 +73,7 @@ const NOT_FORWARDED: [HeaderName; 14] = [
 pub(crate) struct Forward {
     placed: Placed,
     projector: Arc<Projector>,
+    metrics: Arc<Metrics>,
     at: Option<HeaderValue>,
     /// Made at the first use, because it reads files.
     client: OnceCell<Client>,
@@ -86,11 +87,12 @@ struct Missed {
 }
 
 impl Forward {
-    pub(crate) fn new(list: &Arc<Instances>, projector: &Arc<Projector>) -> Arc<Self> {
+    pub(crate) fn new(list: &Arc<Instances>, projector: &Arc<Projector>, metrics: &Arc<Metrics>) -> Arc<Self> {
         let (journal, log) = (projector.journal(), projector.log().id());
         let at = log.and_then(|log| HeaderValue::try_from(format!("{}/{log}", journal.journal_id)).ok());
         let placed = list.placement(journal.partitions);
-        Arc::new(Self { placed, projector: Arc::clone(projector), at, client: OnceCell::new() })
+        let (projector, metrics) = (Arc::clone(projector), Arc::clone(metrics));
+        Arc::new(Self { placed, projector, metrics, at, client: OnceCell::new() })
     }
 }
 
@@ -184,8 +186,14 @@ impl Forward {
     }
 
     async fn ask(&self, target: String, parts: &Parts) -> Result<Response, Missed> {
+        let answer = self.answer(&target, parts).await;
+        self.metrics.forwarded(&target, answer.is_ok());
+        answer
+    }
+
+    async fn answer(&self, target: &str, parts: &Parts) -> Result<Response, Missed> {
         let missed = |why: String| Missed { why: format!("{target}: {why}"), answer: None };
-        let request = self.request(&target, parts).await.map_err(missed)?;
+        let request = self.request(target, parts).await.map_err(missed)?;
         let response = match timeout(wait(&parts.uri), request.send()).await {
             Ok(sent) => sent.map_err(|error| missed(with_causes(&error.without_url())))?,
             Err(_) => return Err(missed("it did not answer in time".to_owned())),
@@ -215,7 +223,9 @@ impl Forward {
                     continue;
                 }
             };
-            let why = match timeout(wait(&parts.uri), request.send()).await {
+            let sent = timeout(wait(&parts.uri), request.send()).await;
+            self.metrics.forwarded(&target, matches!(sent, Ok(Ok(_))));
+            let why = match sent {
                 Ok(Ok(response)) => match self.relay(response) {
                     Ok(response) => return response,
                     Err(why) => why,
@@ -290,7 +300,7 @@ fn client(list: &Instances) -> Result<Client, String> {
     builder.connect_timeout(CONNECT_WAIT).build().map_err(|error| with_causes(&error))
 }
 
-/// A body that says whether anybody has read from it, so that it can be sent to another instance if nobody has.
+/// A body that remembers the first read. An instance that cannot be reached reads nothing, so the next one can get the body.
 #[derive(Clone)]
 struct UntouchedBody(Arc<(Mutex<Body>, AtomicBool)>);
 

@@ -18,6 +18,7 @@ use runlog_schemas::{
     id::{Offset, RecordId, RunId},
     payload::{ConversationTurn, EffectResolution, Payload},
     record::JournalRecord,
+    schema::WRITTEN_BY_DEFAULT,
 };
 use serde_json::Value;
 use tempfile::TempDir;
@@ -90,8 +91,14 @@ impl Backend {
 
     /// A log in memory that can lose appends and acknowledgements.
     pub async fn memory(options: MemoryOptions) -> anyhow::Result<Self> {
+        Self::memory_writing(options, WRITTEN_BY_DEFAULT).await
+    }
+
+    /// As [`Backend::memory`], in this schema version.
+    pub async fn memory_writing(options: MemoryOptions, write_schema: u16) -> anyhow::Result<Self> {
         let (dir, config, log) = (tempfile::tempdir()?, config(), MemoryLog::with(options));
         let settings = runlog_projector::Config::new(dir.path(), config.clock, config.ids);
+        let settings = runlog_projector::Config { write_schema, ..settings };
         let projector = Arc::new(Projector::start(settings, Arc::new(log.clone())).await?);
         let runlog = Runlog::embedded(config, projector.clone());
         // Its appends are never pending, so none can be cancelled.

@@ -5,10 +5,10 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use futures_util::FutureExt;
-use runlog_producer::{Action, Answer, Call, Error, Json, Outcome, Run, SideEffect};
+use runlog_producer::{Action, Answer, Call, Ended, Error, Json, Outcome, Run, SideEffect, failpoint};
 use runlog_schemas::answer::{Class, ErrorKind};
 use serde_json::json;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::backend::{Backend, Fault, FaultOutcome, dropped_after};
 
@@ -80,6 +80,47 @@ pub async fn a_call_cancelled_while_it_is_read_back_counts_as_never_started(back
         let next = backend.open(&id).await;
         assert!(next.recovery().pending.is_empty() && next.recovery().completed.len() == 1);
         assert_eq!(backend.count(&id, "effect_resolution").await, usize::from(key.is_none()), "only without a key");
+    }
+}
+
+/// The first attempt may have happened, although its repeat never started. The log holds back appended records. Needs schema version 3,
+/// which records that a call is repeatable.
+pub async fn a_repeat_cancelled_while_it_is_read_back_leaves_the_first_attempt_undecided(backend: &Backend) {
+    static ACKNOWLEDGED: Notify = Notify::const_new();
+    let notify = |at: &'static str| {
+        if at == failpoint::INTENT_ACKNOWLEDGED {
+            ACKNOWLEDGED.notify_one();
+        }
+    };
+    let runlog = backend.connect(|config| config.failpoints = notify).await;
+    for ends in [false, true] {
+        let id = format!("repeat-{ends}");
+        let run = runlog.open(&id).await.expect("open");
+        let poll = || run.tool("poll", &json!({ "job": 1 })).repeatable();
+        let lost = poll().once_or_unknown(|_| async { Ended::Unknown("the answer was lost".to_owned()) }).await;
+        assert!(lost.is_err(), "its outcome is unknown");
+        ACKNOWLEDGED.notified().await;
+        backend.hold(&id);
+        let mut repeat = Box::pin(poll().once(|_| async { panic!("the repeat is not read back") }));
+        tokio::select! {
+            _ = &mut repeat => panic!("it waits for its read-back"),
+            () = ACKNOWLEDGED.notified() => backend.release(&id),
+        }
+        if ends {
+            run.end(Outcome::Cancelled).await.expect("ended");
+            drop(repeat);
+            run.reopen().await.expect_err("it ended");
+        } else {
+            drop(repeat);
+            let answer = poll().once(async |call: Call| Ok(Json::from(json!(call.attempt)))).await.expect("an answer");
+            assert_eq!(
+                answer.result.map(|result| result.to_value()),
+                Some(json!(3)),
+                "another attempt of the same call"
+            );
+        }
+        assert_eq!(backend.count(&id, "tool_call_attempt").await, if ends { 1 } else { 2 });
+        assert_eq!(backend.count(&id, "effect_resolution").await, 0, "the first attempt may have happened");
     }
 }
 

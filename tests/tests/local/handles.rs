@@ -25,6 +25,7 @@ mod memory {
     };
 
     use runlog_log::{Clock, memory::MemoryOptions};
+    use runlog_schemas::schema::BASIS_SINCE;
     use runlog_tests::backend::Backend;
 
     const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -66,11 +67,18 @@ mod memory {
         Backend::memory(MemoryOptions::default()).await.expect("a journal")
     }
 
+    async fn backend_3() -> Backend {
+        Backend::memory_writing(MemoryOptions::default(), BASIS_SINCE).await.expect("a journal")
+    }
+
     runlog_tests::backend_claims! { backend, cancelled_calls:
         a_call_cancelled_while_it_is_read_back_counts_as_never_started,
         a_call_decided_after_it_was_cancelled_is_not_forgotten,
         a_call_cancelled_after_the_end_counts_as_never_started,
         a_call_abandoned_during_a_reopen_answers_once,
+    }
+    runlog_tests::backend_claims! { backend_3, cancelled_calls:
+        a_repeat_cancelled_while_it_is_read_back_leaves_the_first_attempt_undecided,
     }
     runlog_tests::backend_claims! { backend, reopen:
         an_end_cancelled_while_it_is_read_back_stops_the_handle,

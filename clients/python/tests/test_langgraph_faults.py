@@ -21,7 +21,7 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
 from conftest import Server, command
 from faults import SyncFaults
-from runlog import Config, Conflict, Fenced, MissingContent, sync
+from runlog import Config, Conflict, Fenced, MissingContent, Usage, sync
 from runlog.langgraph import RunlogSaver
 from test_langgraph import chain, forks, one, with_id
 
@@ -349,6 +349,18 @@ def test_savers_whose_prefixes_overlap_do_not_share_threads(url, prefix):
         short.delete_for_runs(["r"])
         assert short.get_tuple(place("d")) is None
         assert [found.checkpoint["channel_values"] for found in long.list(None)] == [{"log": ["secret"]}]
+
+
+def test_a_text_is_no_list_of_threads_or_runs(url, prefix):
+    """Each character would be an id: the threads `4` and `2` would be deleted."""
+    with RunlogSaver.connect(url, prefix=prefix) as saver:
+        for thread in ("4", "2", "42"):
+            saver.put(place(thread), checkpoint(1), {"run_id": thread}, {})
+        for refused in (lambda: saver.prune("42", strategy="delete"), lambda: saver.delete_for_runs("42")):
+            with pytest.raises(Usage, match=r"_ids are a list, not the text '42': \['42'\]"):
+                refused()
+        saver.prune(("42",), strategy="delete")
+        assert sorted(found.config["configurable"]["thread_id"] for found in saver.list(None)) == ["2", "4"]
 
 
 # Older versions

@@ -37,6 +37,12 @@ def tool_names(option: str, given: object) -> frozenset[str]:
     return frozenset(cast("list[str]", names))
 
 
+def check_list(what: str, given: object) -> None:
+    """Raises `Usage` for a text, whose characters would be taken for the elements."""
+    if isinstance(given, str | bytes):
+        raise Usage(f"{what} are a list, not the text {given!r}: [{given!r}]")
+
+
 def is_number(value: object) -> bool:
     """Whether a value is a number."""
     return isinstance(value, int | float)

@@ -23,7 +23,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from .._api import Api
-from .._checks import check_text
+from .._checks import check_list, check_text
 from .._drive import AsyncDriver, SyncDriver
 from .._http import AsyncHttp, SyncHttp
 from .._settings import Settings
@@ -344,6 +344,7 @@ class RunlogSaver(BaseCheckpointSaver[str]):
         await self._adrive(self._delete_for_runs(run_ids))
 
     def _delete_for_runs(self, run_ids: Sequence[str]) -> Steps[None]:
+        check_list("run_ids", run_ids)
         if run_ids:
             for thread_id in (yield from self._thread_ids([{"run_id": run_id} for run_id in run_ids])):
                 with suppress(ForeignThread):
@@ -371,6 +372,7 @@ class RunlogSaver(BaseCheckpointSaver[str]):
     def _prune(self, thread_ids: Sequence[str], strategy: str) -> Steps[None]:
         if strategy not in ("keep_latest", "delete"):
             raise Usage(f"a strategy is keep_latest or delete, not {strategy!r}")
+        check_list("thread_ids", thread_ids)
         for thread_id in thread_ids:
             thread = self._thread(str(thread_id))
             yield from _store.delete(thread) if strategy == "delete" else _store.delete_where(thread, self.serde, None)

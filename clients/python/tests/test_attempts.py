@@ -87,7 +87,7 @@ async def test_a_call_that_is_not_safe_to_repeat_is_not_retried_and_says_why(url
 def test_failed_on_that_covers_lost_answers_is_warned_of_when_decorating(caplog):
     def warned(**options):
         caplog.clear()
-        runlog.tool(**options)(lambda call: None)
+        runlog.tool(name="pay", **options)(lambda call: None)
         return caplog.text
 
     told = warned(failed_on=Exception)
@@ -161,7 +161,7 @@ def test_what_cannot_be_called_recognised_or_cut_is_refused_before_anything_is_r
         ({"timeout": 1.0}, "plain function"),
     ):
         with pytest.raises(Usage, match=says):
-            runlog.tool(**options)(lambda call: None)
+            runlog.tool(name="pay", **options)(lambda call: None)
     with sync.connect(url) as rl, rl.run(run_id) as run:
         for effect in (lambda: None, lambda call, more: None, 7):
             with pytest.raises(Usage, match="the effect of pay"):

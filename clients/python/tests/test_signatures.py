@@ -201,7 +201,7 @@ async def test_the_first_mistakes_say_what_to_write(url, run_id):
 
 @pytest.mark.parametrize("wrong", [7, None, b"trip", ["trip"]])
 def test_a_name_or_a_key_that_is_no_text_is_refused_before_anything_runs(url, run_id, wrong):
-    keyed = runlog.tool(key=lambda order: wrong)(lambda call, order: pytest.fail("ran"))
+    keyed = runlog.tool(name="pay", key=lambda order: wrong)(lambda call, order: pytest.fail("ran"))
     with sync.connect(url) as rl, rl.run(run_id) as run:
         for refused in (
             lambda: rl.open(wrong),
@@ -250,6 +250,11 @@ def test_a_wrong_option_of_a_tool_is_refused_when_it_is_decorated():
     ):
         with pytest.raises(Usage, match=re.escape(says)):
             runlog.tool(**{option: value})(pay)
+    # Two such functions would have one name, and so the same calls.
+    for nameless in (lambda call, order: order, functools.partial(pay)):
+        with pytest.raises(Usage, match="has no name of its own: pass `name=`"):
+            runlog.tool(nameless)
+        assert runlog.tool(name="pay")(nameless).name == "pay"
     with pytest.raises(Usage, match=r"RunlogSaver\.connect\(url"):
         RunlogSaver("http://127.0.0.1:7070")
 

@@ -90,6 +90,16 @@ def _of_other_kind(tool: str, is_async: bool) -> str:
     )
 
 
+def _name_of(function: Callable[..., Any]) -> str:
+    """The name of a function. Raises `Usage` for a name that many functions have: their calls would be the same calls."""
+    name = getattr(function, "__name__", type(function).__name__)
+    if name == "<lambda>" or isinstance(function, partial):
+        raise Usage(
+            f"a tool of {'a lambda' if name == '<lambda>' else 'a partial'} has no name of its own: pass `name=`, or write a `def`"
+        )
+    return name
+
+
 class _Tool(Generic[P, R]):
     """The shared part of sync and async tools."""
 
@@ -97,7 +107,7 @@ class _Tool(Generic[P, R]):
 
     def __init__(self, function: Callable[..., Any], options: _Options) -> None:
         self.function = function
-        self.name = options.name or getattr(function, "__name__", type(function).__name__)
+        self.name = options.name or _name_of(function)
         check_text("the name of a tool", self.name)
         options.check(self.name, self._is_async)
         self._options = options

@@ -49,7 +49,10 @@ const answers = {
 };
 
 writeFileSync(join(folder, "gate"), String(process.ppid));
-createInterface(process.stdin).on("line", (line) => {
+const input = createInterface(process.stdin);
+// A call that waits for a file would keep the process alive.
+input.on("close", () => process.exit());
+input.on("line", (line) => {
   add(received, line);
   const { id, method, params } = JSON.parse(line);
   if (method === "tools/call") call(id, params);

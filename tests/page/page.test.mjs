@@ -110,6 +110,8 @@ for (const { name, path, ready, keys = [] } of VIEWS) {
         if (name !== 'concepts') await isInWords(page, title);
         const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
         assert.ok(overflow <= 0, `${title} is ${overflow} px too wide`);
+        const clipped = await page.evaluate(() => [...document.querySelectorAll('.cell-state, .cell-age')].filter((cell) => cell.scrollWidth > cell.clientWidth).map((cell) => cell.textContent));
+        assert.deepEqual(clipped, [], `${title} shows states and ages whole`);
         await visit.end();
       }
     }

@@ -41,7 +41,7 @@ const columns = (at, effects) => [
   ['Records', (run) => words.count(run.records), 'number'],
   ['Takeovers', (run) => (run.epoch > 1 ? html`<span class="amber-text">${run.epoch - 1}</span>` : html`<span class="faint">–</span>`), 'number'],
   ['Agent', ({ summary }) => summary.agent_id, 'faint'],
-  ['Calls', ({ summary: { effects: { completed, failed, pending, has_more: more } } }) => html`${words.count(completed + failed + pending)}${more ? '+' : ''}${failed ? html` <span class="red-text">${words.count(failed)} failed</span>` : null}`, 'number'],
+  ['Calls', ({ summary: { effects: { completed, failed, pending, has_more: more } } }) => html`${words.count(completed + failed + pending)}${more ? '+' : ''}${failed ? html`, <span class="red-text">${words.count(failed)} failed</span>` : null}`, 'number'],
   ['Took', (run) => words.duration(Date.parse(run.updated_at) - Date.parse(run.summary.started_at)), 'number'],
   ['Last record', (run) => {
     const age = aged(run.age_millis, at);

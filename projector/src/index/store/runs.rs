@@ -60,7 +60,8 @@ impl RunRow {
     }
 }
 
-/// Whether the process that last started an effect, in `epoch`, may still end it, as the run's row says. A claim by another principal under the same writer id is of another process, because the run's readers know the id. At most two gets.
+/// Whether the process that last started an effect, in `epoch`, may still end it, as the run's row says. A claim by another principal
+/// under the same writer id is of another process, because the run's readers know the id. At most two gets.
 pub fn runs_effects_of(
     run_id: RunId<&str>,
     run: &RunRow,

@@ -121,6 +121,7 @@ impl Check<'_> {
     /// * `Forbidden`: a writer's own decision on an effect that the writer cannot vouch for.
     /// * `Invalid`: an attempt whose number is not the next; a decision at a revision that the effect does not have.
     /// * `ReconcileRequired`: an attempt on a call that must be decided first.
+    /// * `Fenced`: an attempt of an epoch whose claim a skip voids.
     /// * `Stale`: an attempt of an epoch whose claim this server has not read.
     pub(super) fn check<R: Rows>(
         &self,
@@ -146,6 +147,13 @@ impl Check<'_> {
         let (place, head) = (&record.place, &self.run.head);
         if place.writer_epoch > head.epoch {
             let epoch = place.writer_epoch;
+            if head.unclaimed_until.is_some() {
+                let message = format!(
+                    "epoch {epoch} of run {run_id} is not claimed any more, because a skip voids its claim: claim the run again; \
+                     nothing was appended"
+                );
+                return Err(Error::new(ErrorKind::Fenced, message));
+            }
             // A deposed partition leader may have reported an old end of the log, so the claim can still exist.
             let message = format!(
                 "epoch {epoch} of run {run_id} is not claimed as far as this server has read; claim it, or retry; nothing was \

@@ -104,8 +104,8 @@ fn check_epoch<R: Rows>(
 ) -> Result<(), Error> {
     let Some(claim): Option<ClaimRow> = rows.get(&store::records::claim(run_id, epoch))? else {
         let run: RunRow = rows.get(&store::runs::key(run_id))?.unwrap_or_default();
-        // A skip can void the claim of an earlier epoch. Its records are fenced.
-        if epoch <= run.head.epoch {
+        // A skip can void the claim of an epoch. Its records are fenced, and its results are evidence.
+        if epoch <= run.head.epoch || run.head.unclaimed_until.is_some() {
             return Ok(());
         }
         let message = format!(

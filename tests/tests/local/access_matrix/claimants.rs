@@ -245,3 +245,23 @@ async fn a_retraction_needs_the_last_claim_of_the_run_or_the_scope_resolve() {
     assert_eq!(outcome(&site, AGENT, &retraction("of the agent")).await, "applied");
     assert_eq!(outcome(&site, EVERYTHING, &retraction("of an operator")).await, "applied");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_whose_claim_an_operator_skipped_is_fenced_and_its_result_is_evidence() {
+    let site = Site::start(&entries()).await;
+    let claimed = post(&site, AGENT, CLAIMS, &json!({})).await.json();
+    let agent = json!({ "writer_id": claimed["writer_id"], "epoch": claimed["epoch"] });
+    assert_eq!(outcome(&site, AGENT, &intent(&agent, "pay")).await, "applied");
+    let at = &claimed["position"];
+    let skip = json!({ "partition": at["partition"], "offset": at["offset"], "who": "jo", "why": "a mistake" });
+    let skipped = post(&site, EVERYTHING, "/v1/skips?force=true", &skip).await;
+    assert_eq!(skipped.status, 200, "{skipped:?}");
+    assert_eq!(outcome(&site, AGENT, &completed(&agent, "B-1", "pay")).await, "refused");
+    let seen = effect(&site).await;
+    assert_eq!(adoptable(&seen).map(|(_, _, booking)| booking), Some(json!("B-1")), "{seen}");
+    let payload = json!({ "type": "tool_call_attempt", "request_record_id": "pay", "attempt": 2, "reason": "again" });
+    let attempt = post(&site, AGENT, RECORDS, &record(&agent, "again", payload)).await;
+    assert_eq!((attempt.status, attempt.json()["kind"].clone()), (409, json!("fenced")));
+    let again = claim(&site, AGENT, &json!({})).await;
+    assert_eq!(outcome(&site, AGENT, &intent(&again, "book")).await, "applied");
+}

@@ -30,6 +30,8 @@ mod requests;
 
 /// The longest time between an effect's start and the request that permitted it (4: "more than a few seconds").
 const FEW_SECONDS: Duration = Duration::from_secs(3);
+/// The longest time between an effect's start and the first send of its record (4).
+const START_WITHIN: Duration = Duration::from_secs(20);
 /// How often a request is sent again, and a decision waited for, after the last fault.
 const TRIES_MAX: u32 = 200;
 
@@ -211,8 +213,9 @@ impl Letter {
             let (status, recovery) =
                 self.ask("GET", "/recovery?full=true&limit=1000&deadline_ms=5000", &Value::Null).await?;
             match recovery["epoch"].as_u64() {
-                Some(epoch) if epoch == me.epoch => return Ok(recovery),
-                Some(epoch) if epoch > me.epoch => return Err(self.lost(&format!("it is claimed in epoch {epoch}"))),
+                _ if self.is_me(&recovery, me) => return Ok(recovery),
+                // A skip may have taken this claim, and then the next one has its epoch.
+                Some(epoch) if epoch >= me.epoch => return Err(self.lost(&format!("it is claimed in epoch {epoch}"))),
                 // A server that reads an old end of the log does not have the claim yet.
                 _ => self.tell(|| format!("recovery: {status}, older than the claim")),
             }

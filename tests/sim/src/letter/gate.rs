@@ -1,6 +1,6 @@
 //! The gate: a lookup, an intent or an attempt, the read-back, and the result.
 
-use super::{FEW_SECONDS, Gone, Letter, Writer, locked};
+use super::{FEW_SECONDS, Gone, Letter, START_WITHIN, Writer, locked};
 use crate::{ambient, plan::LETTER};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -127,41 +127,45 @@ impl Letter {
             // The checkpoint may be the reason.
             return Ok(if index > 0 { Permit::No } else { Permit::Refused });
         }
-        let (outcome, record_writer, writer) = if two {
-            let at = &answer["position"];
-            let path = format!(
-                "/outcome?position={}:{}:{}&record_id={record_id}&deadline_ms=5000",
-                at["partition"],
-                at["offset"],
-                at["index"].as_u64().unwrap_or_default().max(index)
-            );
-            let read = self.ask("GET", &path, &Value::Null).await?.1;
-            (read["outcome"].clone(), read["record_writer"].clone(), read)
-        } else {
-            (answer["outcome"].clone(), answer["record_writer"].clone(), answer["writer"].clone())
-        };
-        let applied = outcome == "applied" || (!two && outcome == "repeat");
-        if writer["epoch"].as_u64() > Some(me.epoch) {
-            return Err(self.lost(&format!("writer {writer}")));
-        }
-        if !applied || !self.is_me(&writer, me) || !self.is_me(&record_writer, me) {
-            self.stage.count("intent of another process");
-            return Ok(Permit::No);
-        }
-        if locked(&self.started).contains(record_id) {
-            return Ok(Permit::No);
-        }
+        let at = &answer["position"];
+        let path = format!(
+            "/outcome?position={}:{}:{}&record_id={record_id}&deadline_ms=5000",
+            at["partition"],
+            at["offset"],
+            at["index"].as_u64().unwrap_or_default().max(index)
+        );
         let mut since = asked;
-        while since.elapsed() > FEW_SECONDS {
+        let mut read = if two { None } else { Some(answer) };
+        // The read-back must be a few seconds old at most.
+        while read.is_none() || since.elapsed() > FEW_SECONDS {
             since = Instant::now();
-            let pending = self.pending(me, id).await?;
-            let keyed = |call: &Value| call["idempotency_key"].as_str().is_some_and(|key| !key.is_empty());
-            if pending.is_none_or(|call| call["class"] == "retry_safe" && !keyed(&call)) {
-                return Ok(Permit::No);
-            }
+            read = Some(self.ask("GET", &path, &Value::Null).await?.1);
+        }
+        if !self.is_permitted(me, &read.unwrap_or_default())? || locked(&self.started).contains(record_id) {
+            return Ok(Permit::No);
+        }
+        if asked.elapsed() > START_WITHIN {
+            self.stage.count("start of a client of the protocol that is too late");
+            self.not_started(me, id, record_id).await?;
+            return Ok(Permit::No);
         }
         locked(&self.started).insert(record_id.to_owned());
         Ok(Permit::Runs)
+    }
+
+    /// Whether a read-back, by either of the two ways, permits the effect.
+    fn is_permitted(&self, me: &Writer, read: &Value) -> Result<bool, Gone> {
+        let (one, writer) = (!read["writer"].is_null(), &read["writer"]);
+        let writer = if one { writer } else { read };
+        if writer["epoch"].as_u64() > Some(me.epoch) {
+            return Err(self.lost(&format!("writer {writer}")));
+        }
+        let applied = read["outcome"] == "applied" || (one && read["outcome"] == "repeat");
+        let mine = self.is_me(writer, me) && self.is_me(&read["record_writer"], me);
+        if !applied || !mine {
+            self.stage.count("intent of another process");
+        }
+        Ok(applied && mine && read["changed"] != true)
     }
 
     /// Records that an effect, which this process alone may have started since it was permitted, was not started (9).

@@ -283,22 +283,23 @@ export class Run {
     const answer = await this.append(recordId, payload, { query, ...members });
     if (answer.outcome === "refused" || answer.reason !== null) return { refused: answer.reason ?? "refused" };
     if (answer.outcome !== "applied" && answer.outcome !== "repeat") return {};
-    let { record_writer, writer } = answer;
-    if (this.gate === "two") {
+    let read = this.gate === "one" ? answer : null;
+    let since = asked;
+    // An operator may decide once some time has passed. So the read-back is a few seconds old at most, and of a repeat a new one.
+    while (!read || (read === answer && answer.outcome === "repeat") || Date.now() - since > 3_000) {
+      since = Date.now();
       const at = new URLSearchParams({ position: positionOf(answer), record_id: recordId });
-      const outcome = await this.get(`/outcome?${at}`);
-      if (outcome.outcome !== "applied") return {};
-      record_writer = outcome.record_writer;
-      writer = outcome;
+      read = await this.get(`/outcome?${at}`);
+      if (read.outcome !== "applied") return {};
     }
+    const writer = read.writer ?? read;
     if (!this.isMe(writer)) throw new Stopped(`${writer?.writer_id} has the run in epoch ${writer?.epoch}`);
-    if (!this.isMe(record_writer)) return {}; // another process's: it is pending or ended
-    if (this.started.has(recordId)) return {};
-    if (answer.outcome === "repeat" || Date.now() - asked > 10_000) {
-      // Time has passed since it landed. An operator may have decided it: then it has ended, or it is `retry_safe` and needs
-      // an attempt of its own. A call with a key is always `retry_safe`, and its key makes it safe.
-      const pending = await this.pending(callId);
-      if (!pending || (pending.class === "retry_safe" && !pending.idempotency_key)) return {};
+    if (!this.isMe(read.record_writer)) return {}; // another process's: it is pending or ended
+    if (read.changed || this.started.has(recordId)) return {};
+    if (Date.now() - asked > 20_000) {
+      // A read-back is no write: an operator may decide at any moment.
+      await this.notDone({ recordId }, callId, "not started");
+      return {};
     }
     this.started.add(recordId);
     return { permitted: true };

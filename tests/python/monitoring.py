@@ -233,7 +233,7 @@ def main():
                 while not prometheus.query(f"count_over_time(up[1h]) > {before}"):
                     assert time.monotonic() < until, "Prometheus does not scrape"
                     time.sleep(0.2)
-            # This server forwards nothing: tests/tests/local/instances.rs reads the metric of one that does.
+            # A server without a list of instances lacks this metric: tests/tests/local/instances.rs reads it.
             exposed = names_of(fetch(f"{admin}/metrics")) | {"runlog_forwarded_requests_total"}
             assert exposed == documented(OPERATE), f"in docs/operate.md or in /metrics alone: {exposed ^ documented(OPERATE)}"
             claim(f"{len(exposed)} metrics are exposed, and docs/operate.md has each")

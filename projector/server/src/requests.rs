@@ -106,7 +106,7 @@ fn level(status: StatusCode, matched: Option<&str>) -> Level {
 }
 
 /// Extracts the run from `/v1/runs/{run}/…`.
-fn run(path: &str) -> Option<String> {
+pub(crate) fn run(path: &str) -> Option<String> {
     let segment = path.strip_prefix("/v1/runs/")?.split('/').next()?;
     String::from_utf8(decode_percent(segment)).ok().filter(|run| !run.is_empty())
 }

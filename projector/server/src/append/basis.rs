@@ -7,6 +7,7 @@
 //! The check reads only facts: payloads can be encrypted or stored elsewhere.
 
 use super::{
+    claimants::check_read,
     decisions::{check_own_decision, is_own_decision, is_own_effect},
     origin::Origin,
 };
@@ -145,23 +146,16 @@ impl Check<'_> {
         changes: &Changes<'_, R>,
     ) -> Result<(), Error> {
         let (place, head) = (&record.place, &self.run.head);
-        if place.writer_epoch > head.epoch {
-            let epoch = place.writer_epoch;
-            if head.unclaimed_until.is_some() {
-                let message = format!(
-                    "epoch {epoch} of run {run_id} is not claimed any more, because a skip voids its claim: claim the run again; \
-                     nothing was appended"
-                );
-                return Err(Error::new(ErrorKind::Fenced, message));
-            }
-            // A deposed partition leader may have reported an old end of the log, so the claim can still exist.
+        let epoch = place.writer_epoch;
+        check_read(run_id, epoch, head)?;
+        if epoch > head.epoch {
             let message = format!(
-                "epoch {epoch} of run {run_id} is not claimed as far as this server has read; claim it, or retry; nothing was \
-                 appended"
+                "epoch {epoch} of run {run_id} is not claimed any more, because a skip voids its claim: claim the run again; nothing \
+                 was appended"
             );
-            return Err(Error::new(ErrorKind::Stale, message));
+            return Err(Error::new(ErrorKind::Fenced, message));
         }
-        if !head.is_writer(place.writer_epoch, place.writer_id.borrow()) {
+        if !head.is_writer(epoch, place.writer_id.borrow()) {
             // The judge refuses it as fenced.
             return Ok(());
         }

@@ -17,6 +17,7 @@ use runlog_projector::index::{
 use runlog_schemas::{
     answer::ErrorKind,
     id::{Epoch, RunId},
+    judge::Head,
     payload::{Payload, PayloadType},
     record::{JournalRecord, RecordKind},
 };
@@ -104,15 +105,7 @@ fn check_epoch<R: Rows>(
 ) -> Result<(), Error> {
     let Some(claim): Option<ClaimRow> = rows.get(&store::records::claim(run_id, epoch))? else {
         let run: RunRow = rows.get(&store::runs::key(run_id))?.unwrap_or_default();
-        // A skip can void the claim of an epoch. Its records are fenced, and its results are evidence.
-        if epoch <= run.head.epoch || run.head.unclaimed_until.is_some() {
-            return Ok(());
-        }
-        let message = format!(
-            "epoch {epoch} of run {run_id} is not claimed as far as this server has read; claim it in a request of its own, or \
-             retry; nothing was appended"
-        );
-        return Err(Error::new(ErrorKind::Stale, message));
+        return check_read(run_id, epoch, &run.head);
     };
     if claim.claimant.as_deref().is_none_or(|claimant| claimant == principal) {
         return Ok(());
@@ -123,6 +116,19 @@ fn check_epoch<R: Rows>(
         Scope::Resolve.as_str()
     );
     Err(Error::new(ErrorKind::Forbidden, message))
+}
+
+/// Refuses an epoch whose claim this server has not read, as `Stale`: a deposed partition leader may have reported an old end of the
+/// log. If a skip voided the claim of an epoch, its records are fenced, and its results are evidence.
+pub(super) fn check_read(run_id: RunId<&str>, epoch: Epoch, head: &Head) -> Result<(), Error> {
+    if epoch <= head.epoch || head.unclaimed_until.is_some() {
+        return Ok(());
+    }
+    let message = format!(
+        "epoch {epoch} of run {run_id} is not claimed as far as this server has read; claim it in a request of its own, or retry; \
+         nothing was appended"
+    );
+    Err(Error::new(ErrorKind::Stale, message))
 }
 
 /// Whether a caller may get the answer to a claim again: the claim is its own, or it is not limited.

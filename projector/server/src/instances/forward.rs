@@ -9,7 +9,7 @@
 //! header [`AT`] names this server's journal and log: another service at the same address may say "not found" about anything.
 
 use super::{Instances, Placed};
-use crate::{metrics::Metrics, parameters::Ask, problem, url_text::decode_percent};
+use crate::{metrics::Metrics, parameters::Ask, problem, requests};
 use axum::{
     body::{Body, Bytes, to_bytes},
     extract::{Request, State},
@@ -141,8 +141,7 @@ async fn not_here(response: Response) -> Result<(PartitionId, Problem), Response
 impl Forward {
     /// The partition of the run in a path, if this server does not hold it.
     fn elsewhere(&self, uri: &Uri) -> Option<PartitionId> {
-        let run_id = uri.path().strip_prefix("/v1/runs/")?.split('/').next()?;
-        let run_id = RunId::new(String::from_utf8(decode_percent(run_id)).ok()?).ok()?;
+        let run_id = RunId::new(requests::run(uri.path())?).ok()?;
         let partition = self.projector.partition_of(run_id.borrow());
         self.projector.check_held(partition).err().map(|_| partition)
     }

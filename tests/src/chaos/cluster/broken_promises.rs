@@ -140,7 +140,7 @@ impl Victim<'_> {
         self.server.get(&path)
     }
 
-    /// Waits until the partition is stopped with one of these errors. Before and after the stop, no answer at `latest` may
+    /// Waits until the server refuses the call with one of these errors, and the partition is stopped. Before and after the stop, no answer at `latest` may
     /// report the call as not done.
     fn stops(&self, tool: &str, says: &[&str]) -> anyhow::Result<()> {
         let started = Instant::now();
@@ -150,7 +150,8 @@ impl Victim<'_> {
             ensure!(!undone, "a completed call is reported as not done: {status} {said}");
             // Before the final stop, the partition may stop temporarily because the log is unreadable.
             let detail = said["detail"].as_str().unwrap_or_default();
-            if said["kind"] == "partition_stopped" && says.iter().any(|says| detail.contains(says)) {
+            let refuses = said["kind"] == "partition_stopped" || said["reason"] == "mirror";
+            if refuses && says.iter().any(|says| detail.contains(says)) {
                 break;
             }
             ensure!(started.elapsed() < RECOVERY_WAIT, "the partition does not stop: {status} {said}");
@@ -163,9 +164,16 @@ impl Victim<'_> {
     fn is_stopped_and_kept(&self, tool: &str) -> anyhow::Result<()> {
         let (status, said) = self.looked_up(tool, "eventual")?;
         ensure!(status == 200 && said["status"] == "completed", "the state is kept: {status} {said}");
-        let doctor = self.server.runlog().json(&["doctor"])?.exits(1)?.json()?;
-        ensure!(doctor["partitions"][0]["state"] == "stopped", "{doctor}");
-        Ok(())
+        let started = Instant::now();
+        loop {
+            let doctor = self.server.runlog().json(&["doctor"])?.exits(1)?.json()?;
+            if doctor["partitions"][0]["state"] == "stopped" {
+                return Ok(());
+            }
+            // A mirror refuses before its partition is read.
+            ensure!(started.elapsed() < RECOVERY_WAIT, "{doctor}");
+            thread::sleep(POLL_INTERVAL);
+        }
     }
 
     /// Checks [`Victim::stops`] after a restart of the server.
@@ -236,9 +244,9 @@ impl Victim<'_> {
 /// Parts of the errors of a stop because the log lost records.
 const LOST: [&str; 3] = ["lost the record", "outside of the log", "lost records"];
 
-/// Parts of the errors of a stop because the topic was created again. The server may notice it by the topic id, by missing
-/// records, or at its start by the end offset.
-const RECREATED: [&str; 8] = [
+/// Parts of the errors after the topic was created again. The server may notice it by the topic id, by missing records, or at its start
+/// by the end offset. After a restart it takes the new topic for a mirror.
+const RECREATED: [&str; 9] = [
     "deleted and created again",
     LOST[0],
     LOST[1],
@@ -246,5 +254,6 @@ const RECREATED: [&str; 8] = [
     "this is another log",
     "the index was built from log",
     "the index is of journal",
+    "a mirror of the home",
     "differs from the record that the index was built from",
 ];

@@ -376,3 +376,29 @@ fn equal_calls_that_a_skip_displaced_answer_in_the_order_of_the_log() -> anyhow:
     server.terminate()?;
     Ok(())
 }
+
+#[test]
+fn a_void_call_is_not_cleared_while_the_run_has_an_equal_call() -> anyhow::Result<()> {
+    let (folder, equal) = (
+        tempdir()?,
+        |id: &str| json!({ "type": "tool_call_requested", "request_id": id, "call_id": id, "tool_name": "pay", "arguments": {} }),
+    );
+    let server = Launch::local(folder.path()).partitions(1).start()?;
+    let first = Writer::claim(&server)?;
+    skip(&server, first.applied(&server, "void", &equal("void"))?)?;
+    let second = Writer::claim(&server)?;
+    second.applied(&server, "paid", &equal("paid"))?;
+    second.applied(&server, "paid-result", &completed("paid"))?;
+    Writer::claim(&server)?;
+    let seen = of_call(&pending(&server)?, "void")?;
+    let decide = |force: bool| {
+        let body = json!({ "decision": "not_done", "who": "jo", "why": "looked", "force": force, "basis": seen["basis"],
+            "revision": seen["revision"] });
+        server.post("/v1/runs/r/effects/void/resolution", &body)
+    };
+    let (status, refused) = decide(false)?;
+    ensure!(status == 409 && refused["kind"] == "conflict", "{refused}");
+    ensure!(refused["detail"].as_str().is_some_and(|detail| detail.contains("call paid is equal")), "{refused}");
+    ensure!(decide(true)?.1["outcome"] == "applied");
+    Ok(())
+}

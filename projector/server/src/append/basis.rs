@@ -8,7 +8,7 @@
 
 use super::{
     claimants::check_read,
-    decisions::{check_own_decision, is_own_decision, is_own_effect},
+    decisions::{check_equal_calls, check_own_decision, is_own_decision, is_own_effect},
     origin::Origin,
 };
 use crate::auth::permissions::Scope;
@@ -117,7 +117,7 @@ impl Check<'_> {
     /// Checks an attempt or a decision, and fills the basis in if it has none.
     ///
     /// Errors, after which nothing was appended:
-    /// * `Conflict`: a decision about an effect whose process is alive, or a decision that does not name all evidence of
+    /// * `Conflict`: a decision about an effect whose process is alive, or a `not_done` as [`check_equal_calls`] describes, or a decision that does not name all evidence of
     ///   the effect; the latter is `ReconcileRequired` if it is the writer's own.
     /// * `Forbidden`: a writer's own decision on an effect that the writer cannot vouch for.
     /// * `Invalid`: an attempt whose number is not the next; a decision at a revision that the effect does not have.
@@ -198,8 +198,11 @@ impl Check<'_> {
         let basis = record.body.facts.basis.or(self.origin.basis.filter(|_| self.writes_basis));
         let row = store::effects::pending_one(run_id, effect, basis, |key| changes.get(key))?;
         let (Some(row), facts) = (row, &mut record.body.facts) else { return Ok(()) };
-        if facts.epoch.is_none() {
+        if facts.epoch.is_none() && !self.origin.force {
             self.check_alive(&row, run_id, effect, changes)?;
+            if facts.status.as_deref() == Some("not_done") {
+                check_equal_calls(&row, run_id, effect, changes)?;
+            }
         }
         check_revision(&row, run_id, effect, facts)?;
         if facts.basis.is_some() {
@@ -224,7 +227,7 @@ impl Check<'_> {
     ) -> Result<(), Error> {
         let epoch = row.last_started_in;
         let is_running = || store::runs::runs_effects_of(run_id, self.run, epoch, self.now, |key| rows.get(key));
-        if self.origin.force || !is_running()? {
+        if !is_running()? {
             return Ok(());
         }
         let age_millis = self.now.saturating_sub(self.run.wrote_at_millis).max(0).cast_unsigned();

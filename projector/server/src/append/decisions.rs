@@ -5,7 +5,12 @@ use runlog_projector::index::{
     error::Error,
     project::Changes,
     projector::{Consistency, Projector},
-    store::{self, Rows, effects::EffectRow, runs::RunRow},
+    store::{
+        self, Rows,
+        effects::{EffectKind, EffectRow},
+        runs::RunRow,
+        tool_calls::{self, CallRow},
+    },
 };
 use runlog_schemas::{
     answer::ErrorKind,
@@ -86,6 +91,37 @@ pub(super) fn is_own_effect<R: Rows>(
         // The index does not have the claim yet, so another epoch can still start the effect.
         Ordering::Greater => false,
     })
+}
+
+/// Refuses a `not_done` about a call whose request a skip voids or displaces, if the run has an equal call. A process whose agent makes
+/// the call would run the first of the two again, and the other one may be the same step of the agent.
+///
+/// Errors: `Conflict`.
+pub(super) fn check_equal_calls<R: Rows>(
+    row: &EffectRow,
+    run_id: RunId<&str>,
+    effect: RecordId<&str>,
+    rows: &Changes<'_, R>,
+) -> Result<(), Error> {
+    let (Some(fingerprint), EffectKind::ToolCall) = (&row.fingerprint, row.kind) else { return Ok(()) };
+    let call: Option<CallRow> = rows.get(&tool_calls::key(run_id, effect))?;
+    if call.is_none_or(|call| !call.is_request_void) {
+        return Ok(());
+    }
+    // The first equal call is the first or the second of all.
+    for occurrence in [1, 2] {
+        let key = tool_calls::by_fingerprint(run_id, fingerprint.borrow(), occurrence);
+        let equal: Option<RecordId> = rows.get(&key)?;
+        if let Some(equal) = equal.filter(|equal| equal.borrow() != effect) {
+            let message = format!(
+                "a skip voids or displaces the request of call {effect} of run {run_id}, and call {equal} is equal to it: if the agent \
+                 made one call and {equal} is it, decide `done` with the result of {equal}, so that no process makes the call again. \
+                 Otherwise decide `not_done` with `force`. Nothing was appended"
+            );
+            return Err(Error::new(ErrorKind::Conflict, message).about_record(effect));
+        }
+    }
+    Ok(())
 }
 
 /// Whether a record is a writer's own `not_done`, valid only in its epoch.

@@ -462,6 +462,7 @@ impl Ledger {
 
     /// A life has opened its run at this checkpoint.
     pub(crate) fn resumes(&mut self, run: u32, life: u32, checkpoint: Option<&str>) {
+        self.opens(run, life);
         let last = self.model.as_ref().map(|model| model.checkpoint(&run_id(run), None)).unwrap_or_default();
         let last = last["checkpoint_id"].as_str();
         // Otherwise another process may have written one since, or a skip may have taken it away.

@@ -306,7 +306,8 @@ impl Operator {
         self.stage.tell(|| {
             let (status, answer) = answer.map_or((0, Value::Null), |(status, answer)| (status, answer));
             let text = if status == 200 { answer["outcome"].clone() } else { answer["detail"].clone() };
-            format!("operator {}: {} about {request}: {status} {text}", self.id, body["decision"])
+            let force = if forced { " by force" } else { "" };
+            format!("operator {}: {} about {request}{force}: {status} {text}", self.id, body["decision"])
         });
     }
 

@@ -104,7 +104,11 @@ impl Ledger {
             self.fail(format!("{what} runs after the effect of call {later}, whose request is later in the log"));
         }
         if let Some(taken) = self.taken_call(run, step, &request) {
-            self.fail(format!("{what} runs, and it ran as call {taken}, which a skip took away"));
+            if self.is_cleared_by_force(&request) {
+                self.excuse(excuses::EQUAL_BY_FORCE);
+            } else {
+                self.fail(format!("{what} runs, and it ran as call {taken}, which a skip took away"));
+            }
         }
         let older = self.unresolved.get(&life).and_then(BTreeSet::first).filter(|_| attempt == 1);
         if let Some(older) = older.filter(|_| !self.lives.get(&life).is_some_and(|life| life.allow_unresolved)).cloned()

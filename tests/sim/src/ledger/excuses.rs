@@ -11,6 +11,7 @@
 //! | [`UNCHECKED_BY_SERVER`]: the same, appended straight to the log | schema version 2 only; [`CHECKED_BY_CLIENT`], 90 s | no server checks such an attempt; the client looks, may pause, and appends. At version 3 there is no excuse |
 //! | [`AFTER_SKIP`]: an effect starts after a skip took the record that permits it, or its process's claim | [`DECIDED_WHILE_IT_STARTED_MAX`], 20 s | as after a takeover: the process read its record back before the skip, and no journal sees its pause. The start still needs a record of its own |
 //! | [`EQUAL_AFTER_SKIP`]: an effect runs under a request of an equal call | runs of which a record was skipped | requests of equal calls have no other order than the log's. A skip takes requests away, so the next one counts as an earlier call, and a request that was refused may count from then on. The effects of the taken ones still must not run again |
+//! | [`EQUAL_BY_FORCE`]: an effect runs that ran as an equal call | the call's request is void or displaced, and `not_done` about it was forced | a server refuses that decision while the run has an equal call. Whoever forces it says that the equal call is another step |
 //! | [`DISPLACED_PROCESS`]: a process ends with errors, or without its results in the log; an unforced decision is applied although the process wrote lately | processes, writers and publishers that opened their run before a skip took an applied record of it | the skip gives numbers back, so what the process has written counts no more, and what it writes is refused. Its effects still run once, and its calls wait for a decision |
 //! | [`LITTLE`]: a result is in neither the log nor the handle | handles that may hold one result (`held_bytes`), while they hold another one | the caller was told `Unrecorded`, and has the result |
 //! | [`DEPOSED_ANSWER`]: an answer at `latest` is not compared | while a server reads from a deposed leader, or begins or ceases to | as above |
@@ -60,6 +61,8 @@ pub(super) const STOPPED_LIST: &str = "excused: list of a stopped partition";
 pub(super) const AFTER_SKIP: &str = "excused: effect right after a skip of its record";
 /// See the table above.
 pub(super) const EQUAL_AFTER_SKIP: &str = "excused: equal call after a skip of an applied record";
+/// See the table above.
+pub(super) const EQUAL_BY_FORCE: &str = "excused: equal call after a forced decision";
 /// See the table above.
 pub(super) const DISPLACED_PROCESS: &str = "excused: process whose records a skip displaced";
 

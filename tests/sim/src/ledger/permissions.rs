@@ -278,6 +278,16 @@ impl Ledger {
         self.histories.get(request).is_none_or(|history| history.is_cleared().is_ok())
     }
 
+    /// Whether the last decision that a call did not happen was forced. A displaced request may have no history.
+    pub(super) fn is_cleared_by_force(&self, request: &str) -> bool {
+        let decisions = self.records.values().rev().filter_map(|landed| match &landed.record.payload {
+            Payload::EffectResolution(resolution) if landed.outcome == "applied" => Some(resolution),
+            _ => None,
+        });
+        let mut not_done = decisions.filter(|of| of.request_record_id.as_str() == request && of.decision == "not_done");
+        not_done.next().and_then(|of| self.decision(of)).is_some_and(|decided| decided.forced)
+    }
+
     /// The offset of a call's request.
     pub(super) fn requested_at(&self, request: &str) -> Option<Offset> {
         Some(self.histories.get(request)?.known.first()?.at.1)

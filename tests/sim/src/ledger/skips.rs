@@ -84,6 +84,11 @@ impl Ledger {
     /// A life has claimed its run.
     pub(super) fn enters(&mut self, run: u32, life: u32) {
         self.displaced.present.insert((run, life));
+        self.opens(run, life);
+    }
+
+    /// A life opens its run. It claims no run that has ended.
+    pub(super) fn opens(&mut self, run: u32, life: u32) {
         self.displaced.opened.entry((run, life)).or_insert_with(ambient::elapsed_millis);
     }
 

@@ -31,6 +31,8 @@ DISK_BYTES = 1_500_000_000
 # Seconds.
 READY_MAX = 60
 TABLE_MAX = 60
+# Records.
+APPLIED_MIN = 500
 
 
 def run(*command):
@@ -70,6 +72,13 @@ class Server:
     def applied(self):
         """The next offset of the only partition."""
         return json.loads(self.ask("doctor").stdout)["partitions"][0]["applied"]
+
+    def await_records(self, least):
+        until = time.monotonic() + TABLE_MAX
+        while self.applied() < least:
+            if time.monotonic() > until:
+                sys.exit(f"the index has no {least} records after {TABLE_MAX} s")
+            time.sleep(0.05)
 
 
 class Disk:
@@ -129,7 +138,9 @@ def cut(runlog, samples, folder, in_a_flush):
         os.sync()
         server = Server(runlog, on(disk, data), "--partitions", "1")
         importer = Importer(server, samples)
+        # The first table has the genesis alone, and a slow machine takes seconds to import the first run.
         disk.await_table()
+        server.await_records(APPLIED_MIN)
         time.sleep(random.uniform(0.3, 3))
         applied = server.applied()
         if in_a_flush:

@@ -180,6 +180,14 @@ impl Server {
         Ok(())
     }
 
+    /// Ends the server with SIGTERM, so that it writes its whole index to disk, and starts it.
+    pub fn restart_whole(&mut self, launch: &Launch) -> anyhow::Result<()> {
+        self.signal("TERM")?;
+        command::wait_for_exit(&mut self.child, END_WAIT)?;
+        *self = launch.start()?;
+        Ok(())
+    }
+
     /// Sends SIGTERM; returns the exit code and the time until the exit.
     pub fn terminate(mut self) -> anyhow::Result<(Option<i32>, Duration)> {
         let started = Instant::now();

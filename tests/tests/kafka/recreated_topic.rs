@@ -1,5 +1,6 @@
 //! A topic that is deleted and created again while it is served, with more records than the old topic had.
 
+use anyhow::{Context, ensure};
 use rdkafka::{
     ClientConfig,
     admin::{AdminClient, AdminOptions},
@@ -15,8 +16,12 @@ use runlog_schemas::answer::ErrorKind;
 use runlog_tests::{
     agent::{Agent, entry},
     kafka::Broker,
+    log_contract::wait,
+    server::{Launch, Server},
 };
+use serde_json::{Value, json};
 use std::{sync::Arc, thread, time::Duration};
+use tempfile::tempdir;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 const PARTITION: PartitionId = PartitionId::ZERO;
@@ -63,4 +68,43 @@ async fn a_topic_that_is_created_again_stops_every_partition_and_nothing_of_it_i
     assert_eq!(refused.kind(), Kind::Replaced, "{refused}");
     projector.wait(PARTITION, Consistency::Eventual, DEADLINE).await.expect("applied records stay");
     assert_eq!(projector.progress(PARTITION).unwrap().applied, applied);
+}
+
+/// An answer about the completed call.
+fn looked_up(server: &Server, consistency: &str) -> anyhow::Result<(u16, Value)> {
+    server.get(&format!("/v1/runs/r/lookup?tool=pay&args=%7B%7D&consistency={consistency}&deadline_ms=2000"))
+}
+
+#[test]
+fn a_server_that_starts_on_a_topic_created_again_answers_from_its_index_and_refuses_latest() -> anyhow::Result<()> {
+    let (folder, config) = (tempdir()?, Broker::shared().unique_topic());
+    let client: AdminClient<DefaultClientContext> =
+        ClientConfig::new().set("bootstrap.servers", &config.brokers).create()?;
+    ensure!(admin::create_topic(&config, 1)?, "the topic exists");
+    let launch = Launch::kafka(folder.path(), &config).partitions(1);
+    let mut server = launch.clone().with("--new-journal").start()?;
+    let payload = |payload: Value| json!({ "run_id": "r", "record_id": payload["id"], "payload": payload["of"] });
+    let request = json!({ "id": "q", "of": { "type": "tool_call_requested", "request_id": "q", "call_id": "c", "tool_name": "pay",
+        "arguments": {} } });
+    let result = json!({ "id": "a", "of": { "type": "tool_call_completed", "request_record_id": "q", "result": 1 } });
+    for record in [request, result] {
+        let (status, said) = server.post("/v1/runs/r/records", &payload(record))?;
+        ensure!(status == 200 && said["outcome"] == "applied", "{said}");
+    }
+    wait(client.delete_topics(&[&config.topic], &AdminOptions::new()))?
+        .pop()
+        .context("an answer")?
+        .map_err(|(_, code)| code)?;
+    while !admin::create_topic(&config, 1)? {
+        // The deleted topic still exists.
+        thread::sleep(Duration::from_millis(1));
+    }
+    for _ in 0..2 {
+        server.restart_whole(&launch)?;
+        let (status, said) = looked_up(&server, "latest")?;
+        ensure!(status == 503, "{status} {said}");
+        let (status, said) = looked_up(&server, "eventual")?;
+        ensure!(status == 200 && said["status"] == "completed", "{status} {said}");
+    }
+    Ok(())
 }

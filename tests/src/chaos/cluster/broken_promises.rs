@@ -176,9 +176,9 @@ impl Victim<'_> {
         }
     }
 
-    /// Checks [`Victim::stops`] after a restart of the server.
+    /// Checks [`Victim::stops`] after a restart of the server. A killed server would lose rows that it can only read from the log again.
     fn stays_stopped(&mut self, tool: &str, says: &[&str]) -> anyhow::Result<()> {
-        self.server.restart(&self.launch)?;
+        self.server.restart_whole(&self.launch)?;
         self.stops(tool, says).context("after a restart")
     }
 

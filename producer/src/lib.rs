@@ -47,6 +47,7 @@ mod session;
 mod token;
 mod tool_call;
 mod transport;
+pub mod values;
 mod writer;
 
 pub use answer_body::{BodyError, read_body};

@@ -14,11 +14,11 @@ use crate::{
     },
     tool_call::Tool,
     transport::Transport,
+    values,
 };
 use runlog_schemas::{
     answer::{ErrorKind, Position, Recovery},
     id::{JournalSeq, RecordId, RunId},
-    json::Json,
     payload::{
         CheckpointPrune, ConversationTurn, Payload, PayloadType,
         wrapped::{BATCH_RECORDS_MAX, Batch},
@@ -78,16 +78,17 @@ impl Run {
     /// Prepares a call of `tool` with `args`; nothing happens before [`Tool::once`].
     ///
     /// Two calls are the same call if their arguments have the same JSON, up to the order of members and the spelling of
-    /// numbers. So `args` must serialise identically in every process: a `HashSet` does not, because its order differs; a
-    /// `BTreeSet` does. NaN and infinities serialise as null.
+    /// numbers. So `args` must serialise identically in every process: a `BTreeSet` does, and a `HashSet` in a struct with
+    /// [`values::sorted`](crate::values::sorted). [`Tool::once`] refuses NaN, the infinities and a type with a `HashSet` among its
+    /// parameters, before anything is appended. It cannot see a `HashSet` that is a field of a struct.
     pub fn tool<'a, A: serde::Serialize + ?Sized>(&'a self, tool: &str, args: &A) -> Tool<'a> {
-        Tool::new(&self.session, tool, Json::of(args).map_err(|error| error.to_string()))
+        Tool::new(&self.session, tool, values::exact(args))
     }
 
     /// Records a message of the conversation.
     #[tracing::instrument(skip_all, fields(run = self.session.client.run_id.as_str()))]
     pub async fn turn<C: serde::Serialize + ?Sized>(&self, kind: &str, content: &C) -> Result<Position, Error> {
-        let content = Json::of(content).map_err(|error| {
+        let content = values::exact(content).map_err(|error| {
             let message = format!("the content of a turn of run {} does not serialise: {error}", self.id());
             self.invalid(message)
         })?;
@@ -107,7 +108,7 @@ impl Run {
     /// process that resumes here still finds their answers.
     ///
     /// Pass the complete message list: only messages that the last checkpoint does not contain are written, at any place in the
-    /// list. Keep the [`Json`] values of unchanged messages: they are recognised without being parsed.
+    /// list. Keep the [`Json`](runlog_schemas::json::Json) values of unchanged messages: they are recognised without being parsed.
     ///
     /// If no call is in flight, `state` must contain the answers of all calls that have returned. The checkpoint covers those
     /// calls: a process that resumes here would run the effect of a missing one again. While calls are in flight, `state` may

@@ -74,8 +74,11 @@ async fn continues_no_run_in_doubt(
 ) -> anyhow::Result<()> {
     for run in 0..=LETTER {
         let id = run_id(run);
-        let must_doubt = accepted != Some(run) && !has_ended(stage, mirror, run)?;
-        let may_doubt = must_doubt || is_unclear(stage, server, run).await?;
+        let may_continue = accepted != Some(run) && !has_ended(stage, mirror, run)?;
+        let is_unclear = is_unclear(stage, server, run).await?;
+        // On the mirror a skip of the home is skipped, so an end that it displaced counts. A run that has ended starts no effect.
+        let must_doubt = may_continue && !(is_unclear && has_end(stage, mirror, run)?);
+        let may_doubt = may_continue || is_unclear;
         for (method, path, answer) in continuing(server, &id).await? {
             let (in_doubt, is_refused) = (answer["reason"] == "doubt", is_refused(&answer));
             if in_doubt && !may_doubt || !is_refused && must_doubt {
@@ -165,6 +168,12 @@ fn partition(run_id: &str) -> anyhow::Result<PartitionId> {
 fn has_ended(stage: &Stage, mirror: &Mirror, run: u32) -> anyhow::Result<bool> {
     let partition = partition(&run_id(run))?;
     Ok(stage.ledger().has_ended_before(run, partition, mirror.next(partition)))
+}
+
+/// Whether the copied records contain an end of the run, applied at the home or not.
+fn has_end(stage: &Stage, mirror: &Mirror, run: u32) -> anyhow::Result<bool> {
+    let partition = partition(&run_id(run))?;
+    Ok(stage.ledger().has_end_before(run, partition, mirror.next(partition)))
 }
 
 /// Whether the mirror cannot apply all copied records of the run's partition, because it is stopped, or a skip voids one of them. Its

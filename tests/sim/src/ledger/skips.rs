@@ -68,11 +68,23 @@ impl Ledger {
 
     /// Whether a run's records before `offset` end it.
     pub(crate) fn has_ended_before(&self, run: u32, partition: PartitionId, offset: Offset) -> bool {
-        let run = super::run_id(run);
-        let mut before = self.records.range((partition, Offset::ZERO)..(partition, offset));
-        before.any(|(_, landed)| {
+        self.ends_before(run, (partition, offset)).any(|landed| landed.outcome == "applied")
+    }
+
+    /// Whether a record before `offset` would end a run.
+    pub(crate) fn has_end_before(&self, run: u32, partition: PartitionId, offset: Offset) -> bool {
+        self.ends_before(run, (partition, offset)).next().is_some()
+    }
+
+    fn ends_before(
+        &self,
+        run: u32,
+        (partition, offset): (PartitionId, Offset),
+    ) -> impl Iterator<Item = &super::Landed> {
+        let (run, before) = (super::run_id(run), self.records.range((partition, Offset::ZERO)..(partition, offset)));
+        before.map(|(_, landed)| landed).filter(move |landed| {
             let ends = matches!(&landed.record.payload, Payload::RunLifecycle(end) if end.status != "started");
-            ends && landed.outcome == "applied" && landed.record.body.run_id.as_str() == run
+            ends && landed.record.body.run_id.as_str() == run
         })
     }
 

@@ -68,7 +68,7 @@ struct Context<'p> {
 
 impl Context<'_> {
     /// Serialises a part at a step from the present place. The place stays as it is after an error, which ends everything.
-    fn at<R, E>(&self, step: String, serialize: impl FnOnce() -> Result<R, E>) -> Result<R, E> {
+    fn inside<R, E>(&self, step: String, serialize: impl FnOnce() -> Result<R, E>) -> Result<R, E> {
         self.place.borrow_mut().push(step);
         let serialized = serialize()?;
         self.place.borrow_mut().pop();
@@ -189,7 +189,7 @@ impl<'p, S: Serializer> Serializer for Checked<'p, S> {
     ) -> Result<S::Ok, S::Error> {
         let Self { inner, context } = self;
         let serialize = || inner.serialize_newtype_variant(name, index, variant, &Part { value, context });
-        context.at(format!(".{variant}"), serialize)
+        context.inside(format!(".{variant}"), serialize)
     }
 
     fn serialize_seq(self, length: Option<usize>) -> Result<Self::SerializeSeq, S::Error> {
@@ -261,7 +261,7 @@ macro_rules! elements {
                 let Self { inner, context, next, .. } = self;
                 let step = format!("[{next}]");
                 *next += 1;
-                context.at(step, || inner.$name(&Part { value, context: *context }))
+                context.inside(step, || inner.$name(&Part { value, context: *context }))
             }
 
             fn end(self) -> Result<C::Ok, C::Error> {
@@ -283,7 +283,7 @@ macro_rules! fields {
 
             fn serialize_field<T: Serialize + ?Sized>(&mut self, key: &'static str, value: &T) -> Result<(), C::Error> {
                 let Self { inner, context, .. } = self;
-                context.at(format!(".{key}"), || inner.serialize_field(key, &Part { value, context: *context }))
+                context.inside(format!(".{key}"), || inner.serialize_field(key, &Part { value, context: *context }))
             }
 
             fn skip_field(&mut self, key: &'static str) -> Result<(), C::Error> {
@@ -311,7 +311,7 @@ impl<C: SerializeMap> SerializeMap for Parts<'_, C> {
 
     fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), C::Error> {
         let Self { inner, context, key, .. } = self;
-        context.at(std::mem::take(key), || inner.serialize_value(&Part { value, context: *context }))
+        context.inside(std::mem::take(key), || inner.serialize_value(&Part { value, context: *context }))
     }
 
     fn end(self) -> Result<C::Ok, C::Error> {

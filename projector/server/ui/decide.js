@@ -139,8 +139,11 @@ function Form({ effect, draft, setDraft, isStale, isReading, onChanged, onDecide
       onDecided({ decision, outcome, adopted: decision === 'adopt' && adoptable });
     } catch (error) {
       const problem = /** @type {any} */ (error);
-      setRefusal(problem.kind === 'conflict' && problem.reason !== 'active' ? { kind: 'changed', fresh: await readEffect(effect, new AbortController().signal).catch(() => undefined) } : problem);
-      onRefused(problem.kind === 'conflict' && problem.reason !== 'active');
+      const fresh = await readEffect(effect).catch(() => undefined);
+      // Some conflicts are no change: an equal call, for example.
+      const isOld = problem.kind === 'conflict' && problem.reason !== 'active' && fresh?.basis !== effect.basis;
+      setRefusal(isOld ? { kind: 'changed', fresh } : problem);
+      onRefused(isOld);
       onChanged();
     }
     setSending(false);

@@ -117,8 +117,8 @@ impl Check<'_> {
     /// Checks an attempt or a decision, and fills the basis in if it has none.
     ///
     /// Errors, after which nothing was appended:
-    /// * `Conflict`: a decision about an effect whose process is alive, or a `not_done` as [`check_equal_calls`] describes, or a decision that does not name all evidence of
-    ///   the effect; the latter is `ReconcileRequired` if it is the writer's own.
+    /// * `Conflict`: a decision about an effect whose process is alive, or a `not_done` as [`check_equal_calls`] describes.
+    /// * `Conflict`: a decision that does not name all evidence of the effect; `ReconcileRequired` if it is the writer's own.
     /// * `Forbidden`: a writer's own decision on an effect that the writer cannot vouch for.
     /// * `Invalid`: an attempt whose number is not the next; a decision at a revision that the effect does not have.
     /// * `ReconcileRequired`: an attempt on a call that must be decided first.

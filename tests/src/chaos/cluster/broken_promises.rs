@@ -140,8 +140,8 @@ impl Victim<'_> {
         self.server.get(&path)
     }
 
-    /// Waits until the server refuses the call with one of these errors, and the partition is stopped. Before and after the stop, no answer at `latest` may
-    /// report the call as not done.
+    /// Waits until the server refuses the call with one of these errors, and the partition is stopped. Before and after the
+    /// stop, no answer at `latest` may report the call as not done.
     fn stops(&self, tool: &str, says: &[&str]) -> anyhow::Result<()> {
         let started = Instant::now();
         loop {
@@ -176,7 +176,8 @@ impl Victim<'_> {
         }
     }
 
-    /// Checks [`Victim::stops`] after a restart of the server. A killed server would lose rows that it can only read from the log again.
+    /// Checks [`Victim::stops`] after a restart of the server. A killed server would lose rows that it can only read from the
+    /// log again.
     fn stays_stopped(&mut self, tool: &str, says: &[&str]) -> anyhow::Result<()> {
         self.server.restart_whole(&self.launch)?;
         self.stops(tool, says).context("after a restart")

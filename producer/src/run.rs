@@ -80,7 +80,8 @@ impl Run {
     /// Two calls are the same call if their arguments have the same JSON, up to the order of members and the spelling of
     /// numbers. So `args` must serialise identically in every process: a `BTreeSet` does, and a `HashSet` in a struct with
     /// [`values::sorted`](crate::values::sorted). [`Tool::once`] refuses NaN, the infinities and a type with a `HashSet` among its
-    /// parameters, before anything is appended. It cannot see a `HashSet` that is a field of a struct.
+    /// parameters, before anything is appended. It cannot see a `HashSet` that is a field of a struct, nor
+    /// a number that is null already, in a `Value` or a `RawValue`.
     pub fn tool<'a, A: serde::Serialize + ?Sized>(&'a self, tool: &str, args: &A) -> Tool<'a> {
         Tool::new(&self.session, tool, values::exact(args))
     }

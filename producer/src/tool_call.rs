@@ -113,6 +113,8 @@ impl<'a> Tool<'a> {
     /// lost or ended in the meantime, and `Unrecorded` if the effect does not know its outcome, or if its result can never be
     /// recorded (`TooLarge`).
     ///
+    /// NaN and the infinities in a result are null, unless [`values::result`](crate::values::result) makes its JSON.
+    ///
     /// A call that is cancelled before its effect starts counts as never started. If it is cancelled while the effect runs, it
     /// stays pending. If it is cancelled after that, its result is held, and the next operation of the handle records it.
     ///

@@ -1,7 +1,7 @@
 //! The JSON of an agent's values, without a silent change. serde_json writes NaN and the infinities as null, so two different calls
 //! would have one fingerprint.
 
-use runlog_schemas::json::Json;
+use runlog_schemas::{canonical, json::Json};
 use serde::{
     Serialize,
     ser::{
@@ -12,13 +12,14 @@ use serde::{
 use std::{any::type_name, cell::RefCell, fmt::Display};
 
 /// The JSON of an effect's result. NaN and the infinities are the texts `NaN`, `Infinity` and `-Infinity`, as in the other clients.
+/// `Json::of` and `serde_json::json!` write them as null, as does a `RawValue` that was made of one.
 ///
 /// Errors: a value that has no JSON, such as a map whose keys are lists.
 pub fn result<T: Serialize + ?Sized>(value: &T) -> Result<Json, serde_json::Error> {
     json(value, NotFinite::Text)
 }
 
-/// Serialises a set in the order of its elements' JSON, so that it is the same in every process:
+/// Serialises a set in the order of its elements' canonical JSON, so that it is the same in every process:
 /// `#[serde(serialize_with = "runlog_producer::values::sorted")]` for a `HashSet` in arguments.
 pub fn sorted<'a, C, T, S>(set: &'a C, serializer: S) -> Result<S::Ok, S::Error>
 where
@@ -28,7 +29,8 @@ where
 {
     let mut elements = Vec::new();
     for element in set {
-        elements.push((serde_json::to_string(element).map_err(S::Error::custom)?, element));
+        let text = serde_json::to_string(element).map_err(S::Error::custom)?;
+        elements.push((canonical::canonicalize(&text).map_err(S::Error::custom)?, element));
     }
     elements.sort_by(|(one, _), (other, _)| one.cmp(other));
     serializer.collect_seq(elements.into_iter().map(|(_, element)| element))
@@ -36,7 +38,8 @@ where
 
 /// The JSON of arguments, or of other content that another process compares.
 ///
-/// Errors, which name the place: NaN and the infinities. Also a type with a `HashSet` among its parameters.
+/// Errors, which name the place: NaN and the infinities, and two members of one name. Also a type with a `HashSet` among its
+/// parameters.
 pub(crate) fn exact<T: Serialize + ?Sized>(value: &T) -> Result<Json, String> {
     let name = type_name::<T>();
     if name.contains("::HashSet<") {
@@ -44,7 +47,11 @@ pub(crate) fn exact<T: Serialize + ?Sized>(value: &T) -> Result<Json, String> {
             "{name} has another order in each process: use a `BTreeSet`, or `runlog_producer::values::sorted` in a struct"
         ));
     }
-    json(value, NotFinite::Refused).map_err(|error| error.to_string())
+    let json = json(value, NotFinite::Refused).map_err(|error| error.to_string())?;
+    match canonical::repeated_member(json.as_str()) {
+        Some(pointer) => Err(format!("two members have one name, at {pointer:?}")),
+        None => Ok(json),
+    }
 }
 
 fn json<T: Serialize + ?Sized>(value: &T, not_finite: NotFinite) -> Result<Json, serde_json::Error> {
@@ -106,7 +113,13 @@ impl<'p, S: Serializer> Checked<'p, S> {
     }
 
     fn parts<C>(context: Context<'p>, inner: Result<C, S::Error>) -> Result<Parts<'p, C>, S::Error> {
-        Ok(Parts { inner: inner?, context, next: 0, key: String::new() })
+        Ok(Parts { inner: inner?, context, is_variant: false, next: 0, key: String::new() })
+    }
+
+    /// The parts of a variant, which are one step deeper.
+    fn variant<C>(context: Context<'p>, variant: &str, inner: Result<C, S::Error>) -> Result<Parts<'p, C>, S::Error> {
+        context.place.borrow_mut().push(format!(".{variant}"));
+        Ok(Parts { is_variant: true, ..Self::parts(context, inner)? })
     }
 }
 
@@ -211,7 +224,7 @@ impl<'p, S: Serializer> Serializer for Checked<'p, S> {
         variant: &'static str,
         length: usize,
     ) -> Result<Self::SerializeTupleVariant, S::Error> {
-        Self::parts(self.context, self.inner.serialize_tuple_variant(name, index, variant, length))
+        Self::variant(self.context, variant, self.inner.serialize_tuple_variant(name, index, variant, length))
     }
 
     fn serialize_map(self, length: Option<usize>) -> Result<Self::SerializeMap, S::Error> {
@@ -229,7 +242,7 @@ impl<'p, S: Serializer> Serializer for Checked<'p, S> {
         variant: &'static str,
         length: usize,
     ) -> Result<Self::SerializeStructVariant, S::Error> {
-        Self::parts(self.context, self.inner.serialize_struct_variant(name, index, variant, length))
+        Self::variant(self.context, variant, self.inner.serialize_struct_variant(name, index, variant, length))
     }
 
     fn collect_str<T: Display + ?Sized>(self, value: &T) -> Result<S::Ok, S::Error> {
@@ -245,10 +258,22 @@ impl<'p, S: Serializer> Serializer for Checked<'p, S> {
 struct Parts<'p, C> {
     inner: C,
     context: Context<'p>,
+    /// Whether the variant's name is a step of the place.
+    is_variant: bool,
     /// The index of the next element.
     next: usize,
     /// The step to the value of the last key.
     key: String,
+}
+
+impl<C> Parts<'_, C> {
+    /// Leaves the place of the parts.
+    fn leave(self) -> C {
+        if self.is_variant {
+            self.context.place.borrow_mut().pop();
+        }
+        self.inner
+    }
 }
 
 macro_rules! elements {
@@ -265,7 +290,7 @@ macro_rules! elements {
             }
 
             fn end(self) -> Result<C::Ok, C::Error> {
-                self.inner.end()
+                self.leave().end()
             }
         }
     )*};
@@ -291,7 +316,7 @@ macro_rules! fields {
             }
 
             fn end(self) -> Result<C::Ok, C::Error> {
-                self.inner.end()
+                self.leave().end()
             }
         }
     )*};
@@ -355,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_not_finite_is_refused_in_arguments_with_its_place() {
+    fn what_has_no_exact_json_is_refused_in_arguments_with_its_place() {
         let refused = |change: &dyn Fn(&mut Trip)| {
             let mut trip = trip();
             change(&mut trip);
@@ -367,8 +392,16 @@ mod tests {
         let far = |trip: &mut Trip| trip.more = [("far".to_owned(), (0, f64::NEG_INFINITY))].into();
         assert_eq!(refused(&far), "-Infinity has no JSON, at $.far[1]");
         let at = |trip: &mut Trip| trip.way = Way::At { height: Some(f64::NAN) };
-        assert_eq!(refused(&at), "NaN has no JSON, at $.way.height");
-        assert_eq!(refused(&|trip| trip.way = Way::Between(0, f64::NAN)), "NaN has no JSON, at $.way[1]");
+        assert_eq!(refused(&at), "NaN has no JSON, at $.way.at.height");
+        assert_eq!(refused(&|trip| trip.way = Way::Between(0, f64::NAN)), "NaN has no JSON, at $.way.between[1]");
+        let way = |trip: &mut Trip| trip.more = [("way".to_owned(), (0, 0.0))].into();
+        assert_eq!(refused(&way), "two members have one name, at \"/way\"");
+    }
+
+    #[test]
+    fn a_variant_leaves_the_place_of_its_neighbour() {
+        let ways = [Way::Between(0, 1.0), Way::At { height: None }, Way::By(f32::NAN)];
+        assert_eq!(exact(&ways).unwrap_err(), "NaN has no JSON, at $[2].by");
     }
 
     #[test]

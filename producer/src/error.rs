@@ -138,6 +138,12 @@ impl Error {
         self
     }
 
+    /// Sets or replaces the record.
+    pub(crate) fn of_record(mut self, record_id: RecordId<&str>) -> Self {
+        self.subject.record_id = Some(record_id.to_owned());
+        self
+    }
+
     /// Sets the position, and replaces the server's: a `stale` error contains the target that the index did not reach.
     pub(crate) fn about_position(mut self, position: &Position) -> Self {
         let Subject { topic, partition, offset, .. } = position.subject();

@@ -198,6 +198,38 @@ def test_equal_calls_that_a_skip_displaced_answer_in_the_order_of_the_log(tmp_pa
     server.stop()
 
 
+@pytest.mark.parametrize("resumes", [False, True])
+def test_a_call_that_was_answered_and_is_pending_again_answers_no_other_call(tmp_path, run_id, resumes):
+    server = Server(tmp_path, "--partitions", "1")
+
+    def breaks(call):
+        raise TimeoutError
+
+    with sync.connect(server.url) as rl:
+        run = rl.open(run_id)
+        assert run.call("pay", {"invoice": 7}, lambda call: "first").result == "first"
+        shown = command(server.url, "show", run_id, "--raw", "--json").stdout.splitlines()
+        result = json.loads(shown[-1])["position"]["offset"]
+        skip = ("dead-letter", "skip", f"0:{result}", "--who", "jo", "--why", "poison", "--force", "--yes")
+        assert command(server.url, *skip).returncode == 0
+        if resumes:
+            with pytest.raises(runlog.Conflict):
+                run.checkpoint([])
+            run.checkpoint([])
+            run = rl.open(run_id)
+            assert run.recovery.messages == []
+        else:
+            # After a call that may have happened, the next one reads what is pending in the journal.
+            with pytest.raises(ReconcileRequired, match="find"):
+                run.call("find", {"to": "LHR"}, breaks)
+        with pytest.raises(ReconcileRequired):
+            run.call("pay", {"invoice": 7}, never)
+        for effect in rl.undecided(run_id):
+            rl.decide(effect, "done", result="first", who="jo", why="the bank has it", force=True)
+        assert run.call("pay", {"invoice": 7}, lambda call: "second").result == "second"
+    server.stop()
+
+
 async def booked(call):
     return "HAT136"
 

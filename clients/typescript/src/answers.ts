@@ -100,6 +100,7 @@ export interface Checkpoint {
   checkpoint_id: string;
   checkpoint_seq?: number;
   covers_journal_seq: number;
+  unanswered?: string[];
   messages?: Json[];
   state?: Json;
 }

@@ -86,17 +86,23 @@ export class Replay {
   /** Requests of unique calls that this process made or took, by fingerprint. */
   readonly #unique = new Map<string, string>();
   readonly #unanswered = new Map<string, Order>();
+  /** Requests without a key that have answered a call of this agent. They answer no other call, even if the journal refuses their
+   * result or a skip voids it, so that they are pending again. */
+  readonly #used = new Set<string>();
   /** The tools of pending requests that block new effects, by request. */
   #unresolved = new Map<string, string>();
   /** The pending requests in the journal, as last read. */
   #details = new Map<string, Pending>();
-  /** Requests without a key that the checkpoint covers and that were not taken yet. A process that does not resume there starts at
+  /** Requests without a key that the checkpoint covers as answered and that were not taken yet. A process that does not resume there starts at
    * the run's beginning, and has not received their answers. */
   #covered = new Map<string, Order>();
   readonly #uncovered: Set<string>;
+  /** The requests that the checkpoint lists as unanswered. */
+  readonly #listed: Set<string>;
 
   constructor(recovery?: RecoveryAnswer) {
     this.covers = recovery?.checkpoint?.covers_journal_seq ?? 0;
+    this.#listed = new Set(recovery?.checkpoint?.unanswered);
     this.position = recovery?.position ?? undefined;
     this.lacksCovered = this.covers > 0;
     const found: [Order, CallKey | undefined, RecordedCall][] = [];
@@ -108,8 +114,9 @@ export class Replay {
       if (call) found.push([orderOf(pending), keyOf(pending), call]);
     }
     this.#uncovered = new Set(found.map(([, , call]) => call.id));
+    const covered = new Set(recovery?.pending.filter((pending) => this.#hasAnswered(pending)).map((pending) => pending.id));
     for (const [order, key, call] of found.sort((a, b) => byOrder(a[0], b[0]))) {
-      this.#unanswered.set(call.id, order);
+      (covered.has(call.id) ? this.#covered : this.#unanswered).set(call.id, order);
       if (!key) this.#queue(call.fingerprint).push(call);
       else if (!this.#keyed.has(key.id)) this.#keyed.set(key.id, call);
     }
@@ -192,6 +199,7 @@ export class Replay {
 
   /** Puts back a request whose answer did not reach the agent, so that it answers the next call. */
   putBack(key: CallKey | undefined, call: RecordedCall): void {
+    this.#used.delete(call.id);
     if (key) this.#keyed.set(key.id, call);
     else this.#queue(call.fingerprint).unshift(call);
   }
@@ -218,13 +226,14 @@ export class Replay {
     if (queue) this.#keyless.set(fingerprint, queue.filter((call) => call.id !== callId));
   }
 
-  /** Adds requests that are pending in the journal and missing here, except requests of calls in flight. */
+  /** Adds requests that are pending in the journal and missing here, except requests of calls in flight. A request whose answer
+   * the agent has only blocks new effects. */
   adopt(recovery: RecoveryAnswer, isBusy: (callId: string) => boolean): void {
     for (const pending of recovery.pending) {
       if (isBusy(pending.id)) continue;
       this.#details.set(pending.id, pending);
       const call = recordedCall(pending);
-      if (!call) {
+      if (!call || this.#isUsed(call, pending)) {
         this.#markUncertain(pending);
         continue;
       }
@@ -234,6 +243,17 @@ export class Replay {
       const queue = this.#keyless.get(call.fingerprint) ?? [];
       if (!(key ? this.#keyed.has(key.id) : queue.some((known) => known.id === call.id))) this.restore(key, call);
     }
+  }
+
+  #isUsed(call: RecordedCall, pending: Pending): boolean {
+    const isUsed = this.#used.has(call.id) || (this.atCheckpoint && this.#hasAnswered(pending));
+    return isUsed && this.#unique.get(call.fingerprint) !== call.id;
+  }
+
+  /** Whether the checkpoint covers a pending request without a key as answered. The journal refused its result later, or a skip
+   * voids it. */
+  #hasAnswered(pending: Pending): boolean {
+    return pending.journal_seq <= this.covers && !this.#listed.has(pending.id) && !keyOf(pending);
   }
 
   /** Whether the process resumes at a checkpoint that covers a request. */
@@ -252,7 +272,9 @@ export class Replay {
   markAnswered(callId: string): void {
     this.#unanswered.delete(callId);
     this.#unresolved.delete(callId);
-    for (const [key, call] of this.#keyed) if (call.id === callId) this.#keyed.set(key, { ...call, pending: undefined });
+    const keyed = [...this.#keyed].find(([, call]) => call.id === callId);
+    if (keyed) this.#keyed.set(keyed[0], { ...keyed[1], pending: undefined });
+    else this.#used.add(callId);
   }
 
   #markUncertain(pending: Pending): void {

@@ -5,7 +5,7 @@ import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import { Active, Conflict } from "../dist/index.js";
+import { Active, Conflict, ReconcileRequired } from "../dist/index.js";
 import { connectTo, newRun, serve } from "./server.mjs";
 
 const { url, folder } = await serve();
@@ -97,4 +97,27 @@ test("a_not_done_whose_answer_was_lost_is_made_once_beside_a_later_result_of_ano
   await losing.decide(effect, "not_done", deciding);
   assert.equal(lost, 2);
   await assert.rejects(losing.decide(effect, "not_done", { ...deciding, who: "jim" }), Conflict);
+});
+
+for (const resumes of [false, true]) test(`a_call_that_was_answered_and_is_pending_again_answers_no_other_call${resumes ? "_of_a_successor" : ""}`, async () => {
+  const id = newRun();
+  let run = await rl.open(id);
+  assert.equal(await run.tool("pay", { invoice: 7 }, {}, () => "first"), "first");
+  const { position } = await (await fetch(`${url}/v1/runs/${id}/recovery`)).json();
+  const skip = { partition: position.partition, offset: position.offset, who: "jo", why: "poison" };
+  const sent = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(skip) };
+  assert.equal((await fetch(`${url}/v1/skips?force=true`, sent)).status, 200);
+  if (resumes) {
+    await assert.rejects(run.checkpoint([]), Conflict);
+    await run.checkpoint([]);
+    run = await rl.open(id);
+    assert.deepEqual(run.recovery.messages, []);
+  } else {
+    // After a call that may have happened, the next one reads what is pending in the journal.
+    const breaks = () => Promise.reject(new Error("the connection broke"));
+    await assert.rejects(run.tool("find", { to: "LHR" }, {}, breaks), ReconcileRequired);
+  }
+  await assert.rejects(run.tool("pay", { invoice: 7 }, {}, () => assert.fail("paid")), ReconcileRequired);
+  for await (const effect of rl.undecided(id)) await rl.decide(effect, "done", { result: "first", who: "jo", why: "asked", force: true });
+  assert.equal(await run.tool("pay", { invoice: 7 }, {}, () => "second"), "second");
 });

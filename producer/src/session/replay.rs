@@ -16,7 +16,7 @@ use runlog_schemas::{
     id::{Fingerprint, JournalSeq, RecordId},
     judge::Class,
 };
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 mod covered;
 mod expected;
@@ -133,6 +133,9 @@ pub(crate) struct Replay {
     receipts: bool,
     /// Pending requests whose effect may have happened and must not run again before that is decided.
     unresolved: BTreeSet<RecordId>,
+    /// Requests without a key that have answered a call of this agent. They answer no other call, even if the journal refuses their
+    /// result or a skip voids it, so that they are pending again.
+    used: HashSet<RecordId>,
 }
 
 impl Replay {
@@ -162,6 +165,7 @@ impl Replay {
             }
         }
         replay.covered = Covered::new(recovery, &replay.unanswered);
+        replay.mark_covered(&recovery.pending);
         replay.expected = Expected::new(recovery);
         replay
     }
@@ -193,6 +197,7 @@ impl Replay {
 
     /// Puts back a request that was taken and whose answer did not reach the agent, so that it answers the next call.
     pub(crate) fn put_back(&mut self, key: CallKey, recorded: RecordedCall) {
+        self.used.remove(&recorded.id);
         match key {
             Some(key) => drop(self.keyed.insert(key, recorded)),
             None => self.keyless.entry(recorded.fingerprint.clone()).or_default().push_front(recorded),
@@ -232,10 +237,11 @@ impl Replay {
     }
 
     /// Adds requests that are pending in the journal and missing here, unless `busy` says that a call is working on them: their
-    /// append succeeded, but its acknowledgement was lost.
+    /// append succeeded, but its acknowledgement was lost. A request whose answer the agent has only blocks new effects.
     pub(crate) fn adopt(&mut self, recovery: &Recovery, busy: impl Fn(&RecordId) -> bool) {
         for pending in recovery.pending.iter().filter(|pending| !busy(&pending.id)) {
-            let Some(recorded) = RecordedCall::from_pending(pending) else {
+            let is_used = self.used.contains(&pending.id) || self.covered.holds_answer(pending);
+            let Some(recorded) = RecordedCall::from_pending(pending).filter(|_| !is_used) else {
                 self.mark_uncertain(pending.id.borrow(), pending.class == Class::RetrySafe);
                 continue;
             };
@@ -260,8 +266,9 @@ impl Replay {
         self.begin_period(period);
         self.answered.extend(self.unanswered.remove_entry(id.as_str()));
         self.unresolved.remove(id.as_str());
-        if let Some(recorded) = self.keyed.values_mut().find(|recorded| recorded.id == id) {
-            recorded.pending = None;
+        match self.keyed.values_mut().find(|recorded| recorded.id == id) {
+            Some(recorded) => recorded.pending = None,
+            None => drop(self.used.insert(id.to_owned())),
         }
     }
 

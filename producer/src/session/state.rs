@@ -165,12 +165,12 @@ impl SessionState {
     /// may the effect run: evidence may have come since the journal was read.
     ///
     /// Returns `false` if the server forbids this process to decide, or knows a result: the call stays pending, and an operator
-    /// decides.
+    /// decides. An error names the request: reopening makes the decision again, under another id.
     pub(crate) async fn decide_not_done(&mut self, request: &RecordId) -> Result<bool, Error> {
         let record = self.not_done(request).await?;
         let Err(error) = self.appender.send_record(record).await else { return Ok(true) };
         if !was_not_decided(&error) {
-            return Err(error);
+            return Err(error.of_record(request.borrow()));
         }
         self.appender.unacknowledged = None;
         let run = self.appender.client.run_id.as_str();
@@ -186,7 +186,7 @@ impl SessionState {
     pub(crate) async fn leave_not_done(&mut self, request: &RecordId) -> Result<(), Error> {
         let record = self.not_done(request).await?;
         match self.appender.append_evidence(record).await {
-            Err(error) if !was_not_decided(&error) => Err(error),
+            Err(error) if !was_not_decided(&error) => Err(error.of_record(request.borrow())),
             _ => Ok(()),
         }
     }

@@ -71,8 +71,11 @@ def request_order(call: Object) -> RequestOrder:
 
 def _covers(recovery: Object) -> int:
     """The number that the checkpoint of a recovery covers; 0 without one."""
-    checkpoint: Object = recovery["checkpoint"] or {}
-    return int(checkpoint.get("covers_journal_seq") or 0)
+    return int(_checkpoint(recovery).get("covers_journal_seq") or 0)
+
+
+def _checkpoint(recovery: Object) -> Object:
+    return recovery["checkpoint"] or {}
 
 
 def call_key(tool: str, key: str | None) -> CallKey:
@@ -105,10 +108,13 @@ class Replay:
         self._unanswered: dict[str, RequestOrder] = {}
         self._unresolved: dict[str, str] = {}
         """The tools of pending requests that block new effects, by request."""
+        self._used: set[str] = set()
+        """Requests without a key that have answered a call of this agent. They answer no other call, even if the journal refuses
+        their result or a skip voids it, so that they are pending again."""
         self._details: dict[str, Object] = {}
         """The pending requests in the journal, as last read."""
         self._covered: dict[str, RequestOrder] = {}
-        """Requests without a key that the checkpoint covers and that were not taken yet. A process that does not
+        """Requests without a key that the checkpoint covers as answered and that were not taken yet. A process that does not
         resume there starts at the run's beginning, and has not received their answers."""
         self.at_checkpoint = False
         """Whether the process resumes at the checkpoint."""
@@ -116,6 +122,8 @@ class Replay:
         """Whether the last request that was taken has no key and is covered by the checkpoint."""
         self.covers = _covers(recovery)
         """The number that the checkpoint covers; 0 without one."""
+        self._listed: frozenset[str] = frozenset(_checkpoint(recovery).get("unanswered") or ())
+        """The requests that the checkpoint lists as unanswered."""
         self.position: Object = recovery.get("position") or {}
         """The run's last record as of the recovery."""
         self.lacks_covered = self.covers > 0
@@ -130,8 +138,9 @@ class Replay:
             if (call := recorded_call(pending)) is not None:
                 found.append((request_order(pending), key_of(pending), call))
         self._uncovered = frozenset(call.id for _, _, call in found)
+        covered = {pending["id"] for pending in recovery["pending"] if self._has_answered(pending)}
         for order, key, call in sorted(found, key=lambda entry: entry[0]):
-            self._unanswered[call.id] = order
+            (self._covered if call.id in covered else self._unanswered)[call.id] = order
             if key is not None:
                 self._keyed.setdefault(key, call)
             else:
@@ -202,6 +211,7 @@ class Replay:
 
     def put_back(self, key: CallKey, call: RecordedCall) -> None:
         """Puts back a request whose answer did not reach the agent, so that it answers the next call."""
+        self._used.discard(call.id)
         if key is not None:
             self._keyed[key] = call
         else:
@@ -231,13 +241,14 @@ class Replay:
             self._keyless[fingerprint] = deque(call for call in queue if call.id != call_id)
 
     def adopt(self, recovery: Object, busy: Callable[[str], bool]) -> None:
-        """Adds requests that are pending in the journal and missing here, except requests of calls in flight."""
+        """Adds requests that are pending in the journal and missing here, except requests of calls in flight. A request whose
+        answer the agent has only blocks new effects."""
         for pending in recovery["pending"]:
             call = recorded_call(pending)
             if busy(pending["id"]):
                 continue
             self._details[pending["id"]] = pending
-            if call is None:
+            if call is None or self._is_used(call, pending):
                 self._mark_uncertain(pending)
                 continue
             self._unanswered.setdefault(call.id, request_order(pending))
@@ -245,6 +256,16 @@ class Replay:
             known = key in self._keyed if key is not None else call in self._keyless.get(call.fingerprint, ())
             if not known:
                 self.restore(key, call)
+
+    def _is_used(self, call: RecordedCall, pending: Object) -> bool:
+        is_used = call.id in self._used or (self.at_checkpoint and self._has_answered(pending))
+        return is_used and self._unique.get(call.fingerprint) != call.id
+
+    def _has_answered(self, pending: Object) -> bool:
+        """Whether the checkpoint covers a pending request without a key as answered. The journal refused its result later, or a
+        skip voids it."""
+        is_covered: bool = pending["journal_seq"] <= self.covers and pending["id"] not in self._listed
+        return is_covered and key_of(pending) is None
 
     def add(self, journal_seq: int, key: CallKey, call: RecordedCall) -> None:
         """Adds a new request."""
@@ -260,6 +281,8 @@ class Replay:
             if call.id == call_id:
                 self._keyed[key] = replace(call, pending=None)
                 break
+        else:
+            self._used.add(call_id)
 
     def _mark_uncertain(self, pending: Object) -> None:
         self._details[pending["id"]] = pending

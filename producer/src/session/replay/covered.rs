@@ -7,9 +7,9 @@
 //!   call without a key  ─▶ the list, unless the process resumes at the checkpoint
 //! ```
 
-use super::{CallKey, RecordedCall, Replay, RequestOrder, done_key};
+use super::{CallKey, RecordedCall, Replay, RequestOrder, done_key, pending_key};
 use runlog_schemas::{
-    answer::{Done, Lookup, LookupStatus, OrOther, Position, Recovery},
+    answer::{Done, Lookup, LookupStatus, OrOther, Pending, Position, Recovery},
     id::{Fingerprint, JournalSeq, RecordId},
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -25,27 +25,51 @@ pub(super) struct Covered {
     is_incomplete: bool,
     /// Whether the process resumes at the checkpoint.
     is_skipped: bool,
-    /// The requests of the recovery. The checkpoint does not cover them, or lists them as unanswered.
+    /// The requests of the recovery: pending, not covered by the checkpoint, or listed there as unanswered.
     recovered: BTreeMap<RecordId, RequestOrder>,
+    /// The requests that the checkpoint lists as unanswered.
+    listed: HashSet<RecordId>,
     /// The keys whose covered call is added, or absent.
     settled: HashSet<(String, String)>,
-    /// Added requests without a key that were not taken yet. Empty if the process resumes at the checkpoint. Otherwise the
+    /// Added and pending requests without a key that were not taken yet. Empty if the process resumes at the checkpoint. Otherwise the
     /// process starts at the run's beginning, and has not received their answers.
     pub(super) keyless: HashMap<RecordId, RequestOrder>,
 }
 
 impl Covered {
     pub(super) fn new(recovery: &Recovery, recovered: &BTreeMap<RecordId, RequestOrder>) -> Self {
-        let covers = recovery.checkpoint.as_ref().map_or(JournalSeq::ZERO, |checkpoint| checkpoint.covers_journal_seq);
-        if covers == JournalSeq::ZERO {
+        let Some(checkpoint) = recovery.checkpoint.as_ref().filter(|of| of.covers_journal_seq != JournalSeq::ZERO)
+        else {
             return Self::default();
-        }
-        let position = Some(recovery.position.clone());
-        Self { covers, position, is_incomplete: true, recovered: recovered.clone(), ..Self::default() }
+        };
+        let covers = checkpoint.covers_journal_seq;
+        let (position, listed) = (Some(recovery.position.clone()), checkpoint.unanswered.iter().cloned().collect());
+        let recovered = recovered.clone();
+        Self { covers, position, is_incomplete: true, recovered, listed, ..Self::default() }
+    }
+
+    /// Whether the checkpoint covers a pending request without a key as answered. The journal refused its result later, or a skip
+    /// voids it.
+    fn has_answered(&self, pending: &Pending) -> bool {
+        pending_key(pending).is_none() && pending.journal_seq <= self.covers && !self.listed.contains(&pending.id)
+    }
+
+    /// Whether this process resumes at the checkpoint and has the answer of a pending request in its messages.
+    pub(super) fn holds_answer(&self, pending: &Pending) -> bool {
+        self.is_skipped && self.has_answered(pending)
     }
 }
 
 impl Replay {
+    /// Marks the pending requests that the checkpoint covers as answered.
+    pub(super) fn mark_covered(&mut self, pending: &[Pending]) {
+        for pending in pending {
+            if self.covered.has_answered(pending) {
+                self.covered.keyless.extend(self.unanswered.remove_entry(&pending.id));
+            }
+        }
+    }
+
     /// Resumes at the checkpoint: from now on, covered requests answer no call without a key.
     pub(crate) fn resume_at_checkpoint(&mut self) {
         self.covered.is_skipped = true;

@@ -288,6 +288,35 @@ fn an_intent_whose_acknowledgement_was_lost_is_adopted_unless_its_call_is_runnin
 }
 
 #[test]
+fn a_request_that_answered_a_call_and_is_pending_again_answers_no_other_call() {
+    let mut replay = Replay::new(&recovery(vec![completed("voided", 1, "v1:a", None)], Vec::new()));
+    let Decision::Recorded(call) = take(&mut replay, None, "v1:a") else { panic!("not recorded") };
+    replay.mark_answered(id("voided").borrow(), 0);
+    let again = pending("voided", 1, Some("v1:a"), None, "reconcile_required");
+    replay.adopt(&recovery(Vec::new(), vec![again]), |_| false);
+    assert_eq!(replay.unresolved(), Some(id("voided").borrow()), "it blocks new effects");
+    assert_eq!(take(&mut replay, None, "v1:a"), Decision::New);
+    replay.restore(None, call);
+    assert_eq!(answered_by(take(&mut replay, None, "v1:a")), "voided", "its answer did not reach the agent");
+}
+
+#[test]
+fn a_pending_request_that_the_checkpoint_covers_as_answered_answers_only_a_process_that_starts_before_it() {
+    let [answered, listed] = ["answered", "listed"].map(|of| pending(of, 3, Some("v1:a"), None, "reconcile_required"));
+    let mut now = at_checkpoint(8, Vec::new(), vec![answered, listed]);
+    now.checkpoint.as_mut().unwrap().unanswered = vec![id("listed")];
+    let mut resumed = Replay::new(&now);
+    resumed.resume_at_checkpoint();
+    resumed.adopt(&now, |_| false);
+    assert_eq!(resumed.unanswered(0), [id("listed")]);
+    assert_eq!(answered_by(take(&mut resumed, None, "v1:a")), "listed");
+    assert_eq!(take(&mut resumed, None, "v1:a"), Decision::New);
+    assert_eq!(resumed.unresolved(), Some(id("answered").borrow()), "it blocks new effects");
+    let mut started = Replay::new(&now);
+    assert_eq!(answered_by(take(&mut started, None, "v1:a")), "answered");
+}
+
+#[test]
 fn a_request_is_unanswered_until_the_agent_has_its_answer() {
     let mut replay = Replay::new(&recovery(vec![completed("new", 8, "v1:a", None)], Vec::new()));
     let call =

@@ -18,6 +18,7 @@ use crate::{
 };
 use permissions::History;
 use questions::Questions;
+use records::{Claim, Landed};
 use runlog_log::Entry;
 use runlog_model::{Delivery, Journal, Model, What as Delivered};
 use runlog_producer::Json;
@@ -25,7 +26,7 @@ use runlog_projector::index::claimant::claimant;
 use runlog_schemas::{
     codec,
     id::{Offset, PartitionId},
-    payload::{Payload, RunClaim, ToolCallRequested},
+    payload::{Payload, ToolCallRequested},
     record::JournalRecord,
 };
 use serde_json::Value;
@@ -41,6 +42,7 @@ mod excuses;
 mod intrusions;
 mod permissions;
 mod questions;
+mod records;
 mod skips;
 
 pub(crate) use decisions::{Decided, Phoned};
@@ -100,36 +102,6 @@ pub(crate) struct Ledger {
     decided: BTreeSet<String>,
     /// Calls that processes are at work on: life, run and step.
     busy: BTreeSet<(u32, u32, u32)>,
-}
-
-/// A record in the log.
-#[derive(Clone, Debug)]
-struct Landed {
-    record: JournalRecord,
-    /// The model's outcome; empty until it is judged.
-    outcome: String,
-    reason: Option<String>,
-    /// A skip voids it.
-    was_skipped: bool,
-}
-
-/// A claim that won.
-#[derive(Clone, Debug)]
-struct Claim {
-    life: Option<u32>,
-    writer: String,
-    epoch: u64,
-    at: u64,
-    offset: Offset,
-}
-
-impl Claim {
-    /// A claim that is applied now.
-    fn new(claim: &RunClaim, offset: Offset) -> Self {
-        let life = claim.claimed_by.strip_prefix("life-").and_then(|life| life.parse().ok());
-        let (writer, epoch) = (claim.writer_id.as_str().to_owned(), claim.epoch.get());
-        Self { life, writer, epoch, at: ambient::elapsed_millis(), offset }
-    }
 }
 
 /// The step whose arguments a request has.
@@ -304,7 +276,7 @@ impl Ledger {
         let contents = batches::members(&record).iter().map(|record| record.content_hash().to_string()).collect();
         let claimant = claimant(&entry.headers).map(str::to_owned);
         self.waiting.push(at);
-        self.records.insert(at, Landed { record, outcome: String::new(), reason: None, was_skipped: false });
+        self.records.insert(at, Landed::new(record));
         Delivered::Record { record: Arc::new(json), version, datums: Vec::new(), contents, claimant }
     }
 
@@ -365,15 +337,17 @@ impl Ledger {
             record.place.journal_seq,
             reason.as_deref().unwrap_or_default(),
         );
-        if let Some(landed) = self.records.get_mut(&at) {
+        let landed = self.records.get_mut(&at);
+        let appended = landed.map_or(0, |landed| {
             (landed.outcome, landed.reason) = (outcome, reason);
-        }
+            landed.appended
+        });
         if let Payload::Skip(_) = &record.payload {
             self.skipped.insert(at.0);
         }
         if let Some(run) = run {
             if applied && !record.body.record_kind.unclaimed() {
-                self.written.insert(run, (record.place.writer_epoch.get(), ambient::elapsed_millis()));
+                self.written.insert(run, (record.place.writer_epoch.get(), appended));
             }
             if applied {
                 self.check_intrusion(at, record);

@@ -37,6 +37,7 @@ pub(crate) async fn check(stage: &Stage, server: &Arc<Server>) -> anyhow::Result
     continues_no_run_in_doubt(stage, mirror, server, None).await?;
     server.kill().await?;
     server.start().await?;
+    read_on(server).await?;
     if all_wait_for_skips(server).await? {
         // The server has not read the takeover, and refuses the skips. The operator starts it with the same flags.
         stage.count("takeover again after a restart");
@@ -53,6 +54,15 @@ async fn take_home(server: &Server) -> anyhow::Result<()> {
     let projector = server.projector().context("the mirror's server is down")?;
     let lost = LogId::memory("home").context("an id")?;
     projector.take_home(&lost, Decision { who: "operator".into(), why: "the home is lost".into() }).await?;
+    Ok(())
+}
+
+/// Waits until the server has read each partition to its end or to its stop. Until then it refuses as a mirror.
+async fn read_on(server: &Server) -> anyhow::Result<()> {
+    let projector = server.projector().context("the mirror's server is down")?;
+    for partition in PartitionId::all(PARTITIONS) {
+        projector.caught_up(partition, CONTINUES_MAX).await.ok();
+    }
     Ok(())
 }
 

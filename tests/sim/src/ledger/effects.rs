@@ -266,7 +266,7 @@ impl Ledger {
             (
                 _,
                 Some("fenced" | "gap" | "sequence" | "conflict" | "transition" | "checkpoint" | "not_started_here"),
-            ) if self.displaced_since_opening(run, life).is_some() => true,
+            ) if self.displaced_since_opening(run, life) => true,
             (_, Some("fenced")) => self.lost_to(run, life).ok().flatten().is_some_and(|claim| claim.offset < at),
             _ if landed.was_skipped => true,
             // An operator's decision ended the call while it was in flight, and that is its answer.

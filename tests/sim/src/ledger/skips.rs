@@ -20,6 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct Displaced {
     /// When a skip last took an applied record of a run away, milliseconds.
     at: BTreeMap<u32, u64>,
+    /// When a skip last took a refused record of a run away that had consumed a number, milliseconds.
+    renumbered: BTreeMap<u32, u64>,
     /// Claims that were applied.
     claims: BTreeMap<u32, Vec<Claim>>,
     /// When each life first claimed a run.
@@ -124,15 +126,15 @@ impl Ledger {
         self.displaced.at.get(&run).copied()
     }
 
-    /// When a skip last took an applied record of a life's run away since the life opened it.
-    pub(super) fn displaced_since_opening(&self, run: u32, life: u32) -> Option<u64> {
-        let at = *self.displaced.at.get(&run)?;
-        self.displaced.opened.get(&(run, life)).is_some_and(|opened| *opened <= at).then_some(at)
+    /// Whether a skip took numbers of a life's run away since the life opened it.
+    pub(super) fn displaced_since_opening(&self, run: u32, life: u32) -> bool {
+        let at = self.displaced.at.get(&run).max(self.displaced.renumbered.get(&run));
+        at.zip(self.displaced.opened.get(&(run, life))).is_some_and(|(at, opened)| opened <= at)
     }
 
     /// Whether a life may end in errors, because a skip took records of its run away.
     pub(crate) fn is_excused(&mut self, run: u32, life: u32) -> bool {
-        let excused = self.displaced_since_opening(run, life).is_some();
+        let excused = self.displaced_since_opening(run, life);
         if excused {
             self.excuse(super::excuses::DISPLACED_PROCESS);
         }
@@ -179,6 +181,7 @@ impl Ledger {
         let of_partition =
             self.records.iter_mut().filter(|((at, _), landed)| *at == partition && !landed.outcome.is_empty());
         let (mut in_force, mut lost, mut skipped) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+        let mut renumbered = BTreeSet::new();
         for ((_, offset), landed) in of_partition {
             if landed.record.body.run_id.borrow().is_none() {
                 continue;
@@ -186,6 +189,10 @@ impl Ledger {
             let row = model.outcome(partition.get(), offset.get(), 0, landed.record.body.record_id.as_str());
             let text = |name: &str| row[name].as_str().map(str::to_owned);
             landed.was_skipped = text("outcome").is_none();
+            let consumed = !matches!(landed.reason.as_deref(), Some("fenced" | "gap" | "wrong_partition"));
+            if landed.was_skipped && landed.outcome == "refused" && consumed {
+                renumbered.insert(landed.record.body.run_id.as_str().to_owned());
+            }
             if landed.was_skipped {
                 skipped.insert(landed.record.body.run_id.as_str().to_owned());
             }
@@ -202,9 +209,12 @@ impl Ledger {
             (landed.outcome, landed.reason) = (text("outcome").unwrap_or_else(|| "skipped".to_owned()), text("reason"));
         }
         self.displaced.skipped.extend(Self::runs().filter(|run| skipped.contains(&super::run_id(*run))));
+        let now = ambient::elapsed_millis();
+        let renumbered = Self::runs().filter(|run| renumbered.contains(&super::run_id(*run)));
+        self.displaced.renumbered.extend(renumbered.map(|run| (run, now)));
         let lost: Vec<u32> = Self::runs().filter(|run| lost.contains(&super::run_id(*run))).collect();
         for run in &lost {
-            self.displaced.at.insert(*run, ambient::elapsed_millis());
+            self.displaced.at.insert(*run, now);
             self.count_again(*run);
         }
         self.note_again(partition);

@@ -297,7 +297,7 @@ impl Letter {
             // What failed once succeeds later: the evidence of two attempts differs.
             let ends = if attempt > 1 && !(key && ends == Ends::Failed) { Ends::Done } else { ends };
             match self.effect((step, &id), attempt, (key, ms, ends)).await {
-                Some(payload) => self.result(me, &id, payload).await?,
+                Some(payload) => self.result(me, &record_id, payload).await?,
                 // Its key makes it safe to repeat. Otherwise the process ends: a person decides.
                 None if key => {}
                 None => return Err(Gone),

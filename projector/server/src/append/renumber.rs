@@ -76,8 +76,10 @@ pub(super) async fn append_numbered(
                 taken.push(index);
                 refused[index] = Some(outcome);
             } else {
-                // Other numbers did not help: the index now reports the refusal of this request's own earlier try.
-                let own = refused[index].take().filter(|own| own.position == outcome.position);
+                // Other numbers did not help: the index now reports the refusal of this request's own earlier try. If a skip took
+                // away the record that had its numbers, that try is applied.
+                let is_refused = outcome.reason.is_some();
+                let own = refused[index].take().filter(|own| is_refused && own.position == outcome.position);
                 outcomes[index] = Some(own.unwrap_or(outcome));
             }
         }

@@ -187,9 +187,9 @@ impl Letter {
         Ok(())
     }
 
-    /// Appends what a call returned (5). If it is refused because the call was decided, the journal's answer counts.
-    pub(super) async fn result(&self, me: &Writer, id: &str, payload: Value) -> Result<(), Gone> {
-        let record_id = format!("{id}-result");
+    /// Appends what a call returned after an intent or attempt (5). If it is refused because the call was decided, the journal's answer counts.
+    pub(super) async fn result(&self, me: &Writer, intent: &str, payload: Value) -> Result<(), Gone> {
+        let record_id = format!("{intent}-result");
         if !self.batches || !self.percent(60) {
             return self.append(me, &record_id, payload, &Value::Null, "").await.map(drop);
         }
@@ -199,8 +199,7 @@ impl Letter {
             numbers.message
         };
         let message_id = format!("{record_id}-said-{}-{number}", me.epoch);
-        let message =
-            json!({ "type": "conversation_turn", "message_id": message_id, "kind": "tool", "content": { "of": id } });
+        let message = json!({ "type": "conversation_turn", "message_id": message_id, "kind": "tool", "content": { "of": intent } });
         let records = json!([
             self.record(me, &message_id, &message, &Value::Null),
             self.record(me, &record_id, &payload, &Value::Null)

@@ -410,9 +410,11 @@ impl Projector {
                 (partition, offset.saturating_add(1))
             }
             Consistency::Latest => {
-                let before = self.progress(partition)?;
-                let (end, known) = (self.log_end(partition, deadline).await?, before.applied.max(known));
-                if end < known && before.stopped.is_none() {
+                let known = self.progress(partition)?.applied.max(known);
+                let end = self.log_end(partition, deadline).await?;
+                if end < known {
+                    // A stop says more than the end.
+                    self.running(partition)?;
                     let error = Error::new(ErrorKind::Unavailable, moved_back(partition, end, known));
                     return Err(error.at(&self.position(partition, end, 0)));
                 }

@@ -40,6 +40,7 @@ pub(crate) mod claim;
 pub(crate) mod client;
 pub(crate) mod in_flight;
 pub(crate) mod intents;
+pub(crate) mod marker;
 pub(crate) mod numbering;
 pub(crate) mod open;
 mod outbox;

@@ -110,8 +110,11 @@ impl<'a> Tool<'a> {
     /// error's kind.
     ///
     /// If the effect ran, [`Error::side_effect`] is `Held` if its result could not be recorded yet, `Evidence` if the run was
-    /// lost or ended in the meantime, and `Unrecorded` if the effect does not know its outcome, or if its result can never be
-    /// recorded (`TooLarge`).
+    /// lost or ended in the meantime, and `Unrecorded` if the effect does not know its outcome.
+    ///
+    /// A result that cannot be recorded, because it has too many bytes or levels, is returned. The journal then has a marker in its
+    /// place: the call is completed, and another process that makes it gets `MissingContent`. Of a failure with a long message the
+    /// beginning is recorded.
     ///
     /// NaN and the infinities in a result are null, unless [`values::result`](crate::values::result) makes its JSON.
     ///

@@ -19,7 +19,7 @@ use tokio::sync::OwnedSemaphorePermit;
 enum Stage {
     Admitted { record_id: RecordId, position: Position },
     Running,
-    Ended { record_id: RecordId },
+    Ended,
     Recorded,
 }
 
@@ -78,7 +78,7 @@ impl InFlightCall {
         };
         let fits = self.shared.lock().outbox.hold(result);
         if fits {
-            self.stage = Stage::Ended { record_id: record_id.clone() };
+            self.stage = Stage::Ended;
         }
         fits
     }
@@ -90,8 +90,8 @@ impl InFlightCall {
 
     /// Marks the result as recorded.
     pub(crate) fn mark_recorded(&mut self) {
-        if let Stage::Ended { record_id } = std::mem::replace(&mut self.stage, Stage::Recorded) {
-            self.shared.lock().outbox.remove(&record_id);
+        if let Stage::Ended = std::mem::replace(&mut self.stage, Stage::Recorded) {
+            self.shared.lock().outbox.remove_result_of(&self.call.id);
         }
     }
 
@@ -120,7 +120,7 @@ impl Drop for InFlightCall {
                 let pending = PendingCall { retry_safe: key.is_some(), reason, attempts };
                 outbox.abandoned.push((RecordedCall { pending: Some(pending), ..call }, key));
             }
-            Stage::Ended { record_id } => drop(outbox.release(&record_id)),
+            Stage::Ended => outbox.release_result_of(&call.id),
             Stage::Recorded => {}
         }
     }

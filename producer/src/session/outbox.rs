@@ -92,6 +92,13 @@ impl Outbox {
         }
     }
 
+    /// Puts another record in place of the result of a call, if the outbox has it.
+    pub(super) fn replace(&mut self, request: &RecordId, record_id: &RecordId, payload: &Payload) {
+        if let Some(held) = self.results.iter_mut().find(|held| held.call.id == *request) {
+            (held.record_id, held.payload) = (record_id.clone(), payload.clone());
+        }
+    }
+
     /// The oldest released result. It stays in the outbox until [`Outbox::remove`].
     pub(crate) fn next_released(&self) -> Option<HeldResult> {
         self.results.iter().find(|held| held.released).cloned()
@@ -101,6 +108,19 @@ impl Outbox {
     pub(crate) fn remove(&mut self, record_id: &RecordId) -> Option<HeldResult> {
         let at = self.results.iter().position(|held| held.record_id == *record_id)?;
         self.results.remove(at)
+    }
+
+    /// As [`Outbox::remove`], by the call.
+    pub(super) fn remove_result_of(&mut self, request: &RecordId) -> Option<HeldResult> {
+        let at = self.results.iter().position(|held| held.call.id == *request)?;
+        self.results.remove(at)
+    }
+
+    /// As [`Outbox::release`], by the call.
+    pub(super) fn release_result_of(&mut self, request: &RecordId) {
+        if let Some(held) = self.results.iter_mut().find(|held| held.call.id == *request) {
+            held.released = true;
+        }
     }
 
     /// Removes an intent that is settled.

@@ -27,6 +27,7 @@ use runlog_schemas::{
     answer::{ErrorKind, OrOther, Pending, ReadBack, Recovery},
     id::RecordId,
     judge::{Class, Reason, RunStatus},
+    payload::Payload,
     record::{JournalRecord, RecordKind},
 };
 use std::collections::BTreeSet;
@@ -281,13 +282,21 @@ async fn settle_held(state: &mut SessionState, head: &Recovery, done: &mut Reope
             Landed::No => true,
         };
         if send {
-            let record = state.appender.client.build_record(record_id.clone(), held.payload, None).await?;
-            state.appender.send(record).await?;
+            if let Err(error) = send_result(state, record_id.clone(), held.payload.clone()).await {
+                let (fresh, payload) = state.without_content(&held.call.id, (&record_id, &held.payload), error)?;
+                send_result(state, fresh.clone(), payload).await?;
+                record_id = fresh;
+            }
             done.appended += 1;
         }
         state.mark_recorded(&record_id);
     }
     Ok(())
+}
+
+async fn send_result(state: &mut SessionState, record_id: RecordId, payload: Payload) -> Result<(), Error> {
+    let record = state.appender.client.build_record(record_id, payload, None).await?;
+    state.appender.send(record).await.map(drop)
 }
 
 /// Updates the handle for a record that is in the log.

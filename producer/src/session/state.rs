@@ -6,6 +6,7 @@ use super::{
     checkpoint::CheckpointBase,
     client::RunClient,
     intents::{Ack, Intents},
+    marker::{Reason, without_content},
     numbering::members,
     outbox::{HeldResult, NeverStarted},
     outcome::{AckedRecord, taken_over},
@@ -102,16 +103,66 @@ impl SessionState {
 
     /// Appends the results that no caller waits for.
     pub(crate) async fn record_released(&mut self) -> Result<(), Error> {
-        while let Some(held) = self.next_released() {
-            self.appender.append_result(&held.call.id, held.record_id.clone(), held.payload.clone()).await?;
-            self.mark_recorded(&held.record_id);
+        while let Some(HeldResult { call, record_id, payload, .. }) = self.next_released() {
+            self.append_result(&call.id, record_id, payload).await?;
+            self.mark_result_recorded(&call.id);
         }
         Ok(())
+    }
+
+    /// Appends the result of a call; see [`RunAppender::append_result`]. If the journal never accepts the result, a marker ends the
+    /// call.
+    pub(crate) async fn append_result(
+        &mut self,
+        call: &RecordId,
+        record_id: RecordId,
+        payload: Payload,
+    ) -> Result<AckedRecord, Error> {
+        match self.appender.append_result(call, record_id.clone(), payload.clone()).await {
+            Err(error) => {
+                let (record_id, payload) = self.without_content(call, (&record_id, &payload), error)?;
+                self.appender.append_result(call, record_id, payload).await
+            }
+            acked => acked,
+        }
+    }
+
+    /// The record that ends a call in place of one whose content the journal never accepts, also in the outbox. Returns the error
+    /// if it has another cause.
+    pub(crate) fn without_content(
+        &mut self,
+        call: &RecordId,
+        (record_id, payload): (&RecordId, &Payload),
+        error: Error,
+    ) -> Result<(RecordId, Payload), Error> {
+        let why = error.to_string();
+        let Some(payload) = Reason::of(&error).and_then(|reason| without_content(payload, reason, &why)) else {
+            return Err(error);
+        };
+        let fresh = self.appender.client.config.record_id()?;
+        self.shared().outbox.replace(call, &fresh, &payload);
+        if self.appender.unacknowledged.as_ref().is_some_and(|sent| sent.body.record_id == *record_id) {
+            // The record is not in the log: it was refused before it was appended.
+            self.appender.unacknowledged = None;
+        }
+        let run = self.appender.client.run_id.as_str();
+        tracing::warn!(run, call = call.as_str(), "the result of a call is not recorded: {why}");
+        Ok((fresh, payload))
     }
 
     /// Marks a held result as recorded: the journal now answers the same call.
     pub(crate) fn mark_recorded(&mut self, record_id: &RecordId) {
         let removed = self.shared().outbox.remove(record_id);
+        self.restore_recorded(removed);
+    }
+
+    /// As [`SessionState::mark_recorded`], by the call.
+    fn mark_result_recorded(&mut self, call: &RecordId) {
+        let removed = self.shared().outbox.remove_result_of(call);
+        self.restore_recorded(removed);
+    }
+
+    fn restore_recorded(&mut self, removed: Option<HeldResult>) {
         if let Some(HeldResult { call, key, .. }) = removed {
             self.replay.restore(key, call);
         }
@@ -219,9 +270,25 @@ impl SessionState {
         Ok(record)
     }
 
-    /// Appends a result as evidence, and returns whether the journal keeps it; see [`RunAppender::append_evidence`].
-    pub(crate) async fn append_evidence(&mut self, record_id: &RecordId, payload: Payload) -> Result<bool, Error> {
-        let record = self.appender.client.build_record(record_id.clone(), payload, None).await?;
+    /// Appends the result of a call as evidence, and returns whether the journal keeps it; see [`RunAppender::append_evidence`]. If
+    /// the journal never accepts the result, a marker is the evidence.
+    pub(crate) async fn append_evidence(
+        &mut self,
+        call: &RecordId,
+        record_id: RecordId,
+        payload: Payload,
+    ) -> Result<bool, Error> {
+        match self.send_evidence(record_id.clone(), payload.clone()).await {
+            Err(error) => {
+                let (record_id, payload) = self.without_content(call, (&record_id, &payload), error)?;
+                self.send_evidence(record_id, payload).await
+            }
+            is_kept => is_kept,
+        }
+    }
+
+    async fn send_evidence(&mut self, record_id: RecordId, payload: Payload) -> Result<bool, Error> {
+        let record = self.appender.client.build_record(record_id, payload, None).await?;
         self.appender.append_evidence(record).await
     }
 
@@ -236,9 +303,12 @@ impl SessionState {
         self.appender.unacknowledged = None;
         self.intents.unknown.clear();
         while let Some(held) = self.next_released() {
-            let record = self.appender.client.build_record(held.record_id, held.payload, None).await?;
-            let record_id = self.keep_evidence(record).await?;
-            self.shared().outbox.remove(&record_id);
+            let HeldResult { call, record_id, payload, .. } = held;
+            if let Err(error) = self.keep_result(record_id.clone(), payload.clone()).await {
+                let (record_id, payload) = self.without_content(&call.id, (&record_id, &payload), error)?;
+                self.keep_result(record_id, payload).await?;
+            }
+            self.shared().outbox.remove_result_of(&call.id);
         }
         self.append_not_done().await
     }
@@ -259,12 +329,17 @@ impl SessionState {
         }
     }
 
-    /// Appends a result as evidence until the journal keeps it. Returns the final record id.
-    async fn keep_evidence(&mut self, mut record: JournalRecord) -> Result<RecordId, Error> {
+    async fn keep_result(&mut self, record_id: RecordId, payload: Payload) -> Result<(), Error> {
+        let record = self.appender.client.build_record(record_id, payload, None).await?;
+        self.keep_evidence(record).await
+    }
+
+    /// Appends a result as evidence until the journal keeps it.
+    async fn keep_evidence(&mut self, mut record: JournalRecord) -> Result<(), Error> {
         for _ in 0..EVIDENCE_TRIES {
             let record_id = record.body.record_id.clone();
             if self.appender.append_evidence(record.clone()).await? {
-                return Ok(record_id);
+                return Ok(());
             }
             record.body.record_id = self.appender.client.config.record_id()?;
             self.shared().outbox.rename(&record_id, &record.body.record_id);

@@ -7,7 +7,12 @@ use super::{
 use crate::{
     error::{Action, Error, SideEffect},
     metrics::metric,
-    session::{in_flight::InFlightCall, shared::Busy, taken_call::TakenCall},
+    session::{
+        in_flight::InFlightCall,
+        marker::{self, Reason, marker},
+        shared::Busy,
+        taken_call::TakenCall,
+    },
 };
 use runlog_schemas::{
     answer::{CallError, ContentLoss, Dropped, ErrorKind, LookupStatus, MissingContent, OrOther},
@@ -48,6 +53,10 @@ pub(super) async fn read_answer(spec: &CallSpec<'_>, taken: TakenCall, busy: &Bu
         }
         return Err(spec.pending(&id, "its recorded answer was not found"));
     }
+    if let Some(why) = lookup.result.as_ref().and_then(|result| marker::read(&id, result)) {
+        let what = format!(" is missing, because it could not be recorded ({why})");
+        return Err(without_answer(spec, &id, status, (ErrorKind::MissingContent, Action::Operator), &what));
+    }
     session.lock().await?.replay.mark_answered(id.borrow(), busy.period());
     taken.keep();
     client.config.count(metric::RECORDED);
@@ -67,12 +76,6 @@ pub(super) async fn record(
         Ok(outcome) => outcome,
         Err(why) => return Err(unknown(spec, in_flight, &why)),
     };
-    if let Err(too_deep) = depth::check_payload(&payload) {
-        // The result is not held, because it can never be recorded.
-        let ran =
-            |why: &str| format!("the effect of call {} ran; its result could not be recorded: {why}", in_flight.id());
-        return Err(Error::from(too_deep).map_message(ran).with_side_effect(SideEffect::Unrecorded));
-    }
     let record_id = config.record_id()?;
     let is_held = in_flight.end(&record_id, payload.clone(), size(result.as_ref(), error.as_ref()));
     let ran = |failed: Error, side_effect| {
@@ -94,7 +97,7 @@ pub(super) async fn record(
         if !guard.appender.state.is_over() {
             return Err(ran(failed, side_effect));
         }
-        let appended = guard.append_evidence(&record_id, payload).await;
+        let appended = guard.append_evidence(in_flight.id(), record_id, payload).await;
         let is_evidence = appended.is_ok_and(|kept| kept);
         let failed = ran(failed, if is_evidence { SideEffect::Evidence } else { side_effect });
         if is_evidence {
@@ -102,7 +105,7 @@ pub(super) async fn record(
         }
         return Err(failed);
     }
-    match guard.appender.append_result(in_flight.id(), record_id, payload).await {
+    match guard.append_result(in_flight.id(), record_id, payload).await {
         Ok(acked) => {
             in_flight.mark_recorded();
             guard.replay.mark_answered(in_flight.id().borrow(), busy.period());
@@ -130,9 +133,23 @@ fn build_result(spec: &CallSpec<'_>, request: &RecordId, ended: Ended) -> Result
     let (config, request_record_id) = (&spec.session.client.config, request.clone());
     match ended {
         Ended::Done(result) => {
-            let recorded = Some(config.redacted(Some(&spec.name), &result));
-            let done = ToolCallCompleted { request_record_id, result: recorded, latency_ms: None };
-            Ok((done.into(), Some(result), None))
+            let bytes = result.as_str().len();
+            let mut recorded = config.redacted(Some(&spec.name), &result);
+            if marker::read(request, &recorded).is_some() {
+                recorded = marker(request, Reason::Invalid, "the result is a marker of this call", bytes);
+            }
+            let done = |result| ToolCallCompleted {
+                request_record_id: request_record_id.clone(),
+                result: Some(result),
+                latency_ms: None,
+            };
+            let mut payload = Payload::from(done(recorded));
+            if let Err(too_deep) = depth::check_payload(&payload) {
+                let why = too_deep.to_string();
+                tracing::warn!(call = request.as_str(), "the result of a call is not recorded: {why}");
+                payload = done(marker(request, Reason::NoJson, &why, bytes)).into();
+            }
+            Ok((payload, Some(result), None))
         }
         Ended::Failed(Failure { kind, message }) => {
             let (error_kind, error_message) = (kind.clone(), config.redacted_text(&message));

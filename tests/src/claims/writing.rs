@@ -271,11 +271,27 @@ pub async fn a_record_that_readers_could_not_decode_is_not_written(backend: &Bac
     let never = |_| async { Ok(Json::from(json!("it ran"))) };
     let error = run.tool("book", &nested(126).to_value()).once(never).await.expect_err("it is too deep");
     assert_eq!((error.kind(), error.side_effect()), (ErrorKind::Invalid, SideEffect::None), "{error}");
-    let error = run.tool("book", &1).once(|_| async { Ok(nested(126)) }).await.expect_err("nor such a result");
-    assert_eq!((error.kind(), error.side_effect()), (ErrorKind::Invalid, SideEffect::Unrecorded), "{error}");
-    assert!(error.to_string().contains("/payload/result nests 126 levels deep"), "{error}");
-    let next = backend.runlog.open("deep call").await.expect("open");
-    assert_eq!((next.recovery().pending.len(), next.recovery().completed.len()), (1, 0), "it may have happened");
+}
+
+/// The process whose effect ran has the result. Any other process gets an error that says why it is missing.
+pub async fn a_result_that_cannot_be_recorded_ends_its_call_with_a_marker(backend: &Backend) {
+    let run = backend.open("unrecordable").await;
+    let never = |_| async { Ok(Json::from(json!("it ran"))) };
+    let results = [
+        (1, nested(126), "no_json: /payload/result nests 126 levels deep"),
+        (2, Json::from(json!("x".repeat(65 << 20))), "too_large: "),
+    ];
+    for (args, result, _) in results.clone() {
+        let answer = run.tool("book", &args).once(|_| async { Ok(result.clone()) }).await.expect("its process has it");
+        assert!(answer.result == Some(result), "{args}: as the effect returned it");
+    }
+    let next = backend.open("unrecordable").await;
+    assert_eq!((next.recovery().pending.len(), next.recovery().completed.len()), (0, 2), "both calls have ended");
+    for (args, _, why) in results {
+        let error = next.tool("book", &args).once(never).await.expect_err("its result is missing");
+        assert_eq!((error.kind(), error.side_effect()), (ErrorKind::MissingContent, SideEffect::None), "{error}");
+        assert!(error.to_string().contains(why), "{error}");
+    }
 }
 
 /// JSON with members that must not reach the journal, and a member that stays.
@@ -415,6 +431,7 @@ macro_rules! writing_claims {
             a_write_without_an_answer_is_there_once_when_written_again,
             a_replacement_gets_the_number_or_learns_that_it_is_used,
             records_of_an_earlier_process_are_found,
+            a_result_that_cannot_be_recorded_ends_its_call_with_a_marker,
             a_number_that_is_not_the_next_is_not_written,
             a_record_after_a_batch_of_known_ones_gets_the_next_number,
             an_ended_run_accepts_the_records_allowed_after_its_end,

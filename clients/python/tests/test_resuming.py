@@ -230,6 +230,20 @@ def test_a_call_that_was_answered_and_is_pending_again_answers_no_other_call(tmp
     server.stop()
 
 
+def test_a_unique_call_that_is_made_again_takes_no_other_call(url, run_id):
+    ran = []
+
+    def pay(call):
+        ran.append(len(ran))
+        return ran[-1]
+
+    with sync.connect(url) as rl:
+        for _ in range(2):
+            with rl.run(run_id) as run:
+                made = [run.call("pay", {}, pay, unique=unique).result for unique in (True, True, False)]
+                assert (made, ran) == ([0, 0, 1], [0, 1])
+
+
 async def booked(call):
     return "HAT136"
 

@@ -171,11 +171,12 @@ export class Replay {
       return found && found.fingerprint !== fingerprint ? new KeyConflict(found.id) : found;
     }
     this.#skipCovered();
-    const taken = this.#keyless.get(fingerprint)?.shift();
-    if (!taken) {
-      const known = unique ? this.#unique.get(fingerprint) : undefined;
-      return known === undefined ? undefined : { id: known, fingerprint, tool };
-    }
+    // A further unique call is the same call, and takes no other one.
+    const same = unique ? this.#unique.get(fingerprint) : undefined;
+    const queue = this.#keyless.get(fingerprint) ?? [];
+    const at = queue.findIndex((call) => same === undefined || call.id === same);
+    const [taken] = at < 0 ? [] : queue.splice(at, 1);
+    if (!taken) return same === undefined ? undefined : { id: same, fingerprint, tool };
     const order = this.#covered.get(taken.id);
     if (order) {
       this.#covered.delete(taken.id);

@@ -121,3 +121,15 @@ for (const resumes of [false, true]) test(`a_call_that_was_answered_and_is_pendi
   for await (const effect of rl.undecided(id)) await rl.decide(effect, "done", { result: "first", who: "jo", why: "asked", force: true });
   assert.equal(await run.tool("pay", { invoice: 7 }, {}, () => "second"), "second");
 });
+
+test("a_unique_call_that_is_made_again_takes_no_other_call", async () => {
+  const id = newRun();
+  let ran = 0;
+  const pay = () => ran++;
+  for (let round = 0; round < 2; round++) {
+    const run = await rl.open(id, { fromStart: true });
+    const made = [];
+    for (const unique of [true, true, false]) made.push(await run.tool("pay", {}, { unique }, pay));
+    assert.deepEqual([made, ran], [[0, 0, 1], 2]);
+  }
+});

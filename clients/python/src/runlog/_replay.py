@@ -187,15 +187,17 @@ class Replay:
             found = self._keyed.get(key)
             return KeyConflict(found.id) if found and found.fingerprint != fingerprint else found
         self._skip_covered()
-        queue = self._keyless.get(fingerprint)
-        if queue:
-            taken = queue.popleft()
-            if taken.id in self._covered:
-                self._unanswered[taken.id] = self._covered.pop(taken.id)
-                self.took_covered = True
-            return taken
-        known = self._unique.get(fingerprint) if unique else None
-        return RecordedCall(known, fingerprint) if known is not None else None
+        queue = self._keyless.get(fingerprint) or deque()
+        # A further unique call is the same call, and takes no other one.
+        same = self._unique.get(fingerprint) if unique else None
+        taken = next((call for call in queue if same in (None, call.id)), None)
+        if taken is None:
+            return RecordedCall(same, fingerprint) if same is not None else None
+        queue.remove(taken)
+        if taken.id in self._covered:
+            self._unanswered[taken.id] = self._covered.pop(taken.id)
+            self.took_covered = True
+        return taken
 
     def _skip_covered(self) -> None:
         """Removes requests that the checkpoint covers, if the process resumes there."""

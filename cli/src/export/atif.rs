@@ -30,7 +30,7 @@ mod content;
 #[cfg(test)]
 mod tests;
 
-use content::Text;
+use content::{Asked, Message, NoMessage, Text};
 
 /// The version of the format that is written.
 pub(crate) const VERSION: &str = "ATIF-v1.8";
@@ -71,8 +71,8 @@ struct Step {
 
 #[derive(Debug, Serialize)]
 struct Call {
-    /// The request's record id, because the provider's own id is not unique within a run.
-    tool_call_id: RecordId,
+    /// The request's record id, because the provider's own id is not unique within a run. A call without a record has the provider's.
+    tool_call_id: String,
     function_name: String,
     arguments: Json,
     extra: Value,
@@ -86,7 +86,7 @@ struct Observation {
 #[derive(Debug, Serialize)]
 struct Observed {
     #[serde(skip_serializing_if = "Option::is_none")]
-    source_call_id: Option<RecordId>,
+    source_call_id: Option<String>,
     content: Text,
     #[serde(skip_serializing_if = "Option::is_none")]
     extra: Option<Value>,
@@ -108,11 +108,13 @@ pub(crate) struct Trajectory<W> {
     written: Written,
     open: Option<Open>,
     /// Calls without a result, with their tools. Their steps are already written.
-    unanswered: HashMap<RecordId, String>,
+    unanswered: HashMap<String, String>,
     agent: Option<String>,
     session: Option<String>,
     /// Whether the run has recorded turns.
     has_turns: bool,
+    /// Number of calls that have records.
+    recorded_calls: u64,
     /// Number of tool messages.
     tools_said: u64,
     /// Messages of checkpoints that are already steps.
@@ -121,6 +123,8 @@ pub(crate) struct Trajectory<W> {
     end: Map<String, Value>,
     /// Numbers of records that do not belong to a trajectory, by type.
     left_out: BTreeMap<String, u64>,
+    /// Numbers of checkpoints' messages that do not belong to a trajectory, by reason.
+    messages_left_out: BTreeMap<NoMessage, u64>,
     /// Numbers of records without content, by reason.
     hidden: BTreeMap<String, u64>,
 }
@@ -138,10 +142,12 @@ impl<W: Write> Trajectory<W> {
             agent: None,
             session: None,
             has_turns: false,
+            recorded_calls: 0,
             tools_said: 0,
             told: HashSet::new(),
             end: Map::new(),
             left_out: BTreeMap::new(),
+            messages_left_out: BTreeMap::new(),
             hidden: BTreeMap::new(),
         })
     }
@@ -164,16 +170,16 @@ impl<W: Write> Trajectory<W> {
         match payload {
             Some(Payload::ConversationTurn(turn)) => {
                 self.has_turns = true;
-                self.message(&turn.kind, &turn.content, at)
+                self.message(&turn.kind, &turn.content, None, at)
             }
             Some(Payload::LoopCheckpoint(checkpoint)) if !self.has_turns => self.checkpoint(&checkpoint, at),
             Some(Payload::ToolCallRequested(request)) => self.request(request, at),
             Some(Payload::ToolCallCompleted(done)) => {
-                self.result(done.request_record_id, Text::from_result(done.result.as_ref()), None, at)
+                self.result(done.request_record_id.to_string(), Text::from_result(done.result.as_ref()), None, at)
             }
             Some(Payload::ToolCallFailed(failed)) => {
                 let extra = json!({ "error_kind": failed.error_kind, "is_error": true });
-                self.result(failed.request_record_id, Text::from(failed.error_message), Some(extra), at)
+                self.result(failed.request_record_id.to_string(), Text::from(failed.error_message), Some(extra), at)
             }
             Some(Payload::EffectResolution(decision)) => self.decision(decision, at),
             Some(Payload::ToolJournalEntry(entry)) => self.observed(entry, at),
@@ -199,12 +205,15 @@ impl<W: Write> Trajectory<W> {
         let mut extra = std::mem::take(&mut self.end);
         extra.insert("position".into(), position.into());
         if !self.unanswered.is_empty() {
-            let mut ids: Vec<_> = self.unanswered.keys().map(RecordId::as_str).collect();
+            let mut ids: Vec<_> = self.unanswered.keys().map(String::as_str).collect();
             ids.sort_unstable();
             extra.insert("calls_without_result".into(), ids.into());
         }
         if !self.left_out.is_empty() {
             extra.insert("records_left_out".into(), json!(self.left_out));
+        }
+        if !self.messages_left_out.is_empty() {
+            extra.insert("messages_left_out".into(), json!(self.messages_left_out));
         }
         if !self.hidden.is_empty() {
             extra.insert("content_left_out".into(), json!(self.hidden));
@@ -231,11 +240,11 @@ impl<W: Write> Trajectory<W> {
     }
 
     /// Adds a message of a conversation.
-    fn message(&mut self, role: &str, content: &Json, at: StepRecord) -> io::Result<()> {
+    fn message(&mut self, role: &str, content: &Json, answers: Option<String>, at: StepRecord) -> io::Result<()> {
         let message = Text::from_content(content);
         let source = match role {
             "assistant" => return self.begin_step(message, at),
-            "tool" => return self.tool_message(message, at),
+            "tool" => return self.tool_message(message, answers, at),
             "user" => StepSource::User,
             _ => StepSource::System,
         };
@@ -245,10 +254,13 @@ impl<W: Write> Trajectory<W> {
     }
 
     /// Adds a tool's message. The result of a call already contains it, unless there are more such messages than calls.
-    fn tool_message(&mut self, message: Text, at: StepRecord) -> io::Result<()> {
+    fn tool_message(&mut self, message: Text, answers: Option<String>, at: StepRecord) -> io::Result<()> {
         self.tools_said += 1;
-        if self.tools_said <= self.written.tool_calls {
+        if self.tools_said <= self.recorded_calls {
             return Ok(());
+        }
+        if let Some(call) = answers.filter(|call| self.is_unanswered(call)) {
+            return self.result(call, message, None, at);
         }
         let observed = Observed { source_call_id: None, content: message, extra: None };
         if let Some(open) = &mut self.open {
@@ -267,16 +279,47 @@ impl<W: Write> Trajectory<W> {
             if repeats && !is_new {
                 continue;
             }
-            let Some((role, content, has_calls)) = content::parse_message(message) else { continue };
-            let (is_empty, has_recorded) = (content.as_str() == "null", self.written.tool_calls > 0);
-            // The calls and results have their own records.
-            if has_recorded && (role == "tool" || is_empty && has_calls) {
+            let Message { role, content, has_calls, calls, answers, is_piece } = match content::parse_message(message) {
+                Ok(message) => message,
+                Err(_) if !is_new => continue,
+                Err(why) => {
+                    *self.messages_left_out.entry(why).or_default() += 1;
+                    continue;
+                }
+            };
+            let (is_empty, has_recorded) = (matches!(content.as_str(), "null" | "\"\""), self.recorded_calls > 0);
+            // The calls and results have their own records. A piece has an id, so the same piece is the same message.
+            if is_piece && !is_new || has_recorded && (role == "tool" || is_empty && has_calls) {
                 continue;
             }
             let at = StepRecord { position: format!("{}#{index}", at.position), ..at.clone() };
-            self.message(&role, &content, at)?;
+            self.message(&role, &content, answers, at.clone())?;
+            if role == "assistant" && !has_recorded {
+                self.add_calls(calls, &at)?;
+            }
         }
         Ok(())
+    }
+
+    /// Adds the calls of an assistant's message that have no records.
+    fn add_calls(&mut self, calls: Vec<Asked>, at: &StepRecord) -> io::Result<()> {
+        for Asked { id, tool, arguments } in calls {
+            if !self.open.as_ref().is_some_and(Open::has_room) {
+                self.begin_step(Text::empty(), at.clone())?;
+            }
+            let (arguments, _) = content::arguments(Some(arguments));
+            let extra = json!({ "position": at.position });
+            // The format does not allow an empty id.
+            let tool_call_id = if id.is_empty() { at.position.clone() } else { id };
+            self.call(Call { tool_call_id, function_name: tool_or_unknown(tool), arguments, extra }, None);
+        }
+        Ok(())
+    }
+
+    /// Whether a step has the call, and no result of it.
+    fn is_unanswered(&self, call: &str) -> bool {
+        let of_step = |step: &Step| step.tool_calls.iter().any(|each| each.tool_call_id == call);
+        self.unanswered.contains_key(call) || self.open.as_ref().is_some_and(|open| of_step(&open.step))
     }
 
     fn request(&mut self, request: ToolCallRequested, at: StepRecord) -> io::Result<()> {
@@ -299,10 +342,9 @@ impl<W: Write> Trajectory<W> {
         } else if !is_object {
             extra["arguments_are"] = "not an object: they are the member `value`".into();
         }
-        self.call(
-            Call { tool_call_id: at.record_id, function_name: tool_or_unknown(tool_name), arguments, extra },
-            Some(request_id),
-        );
+        let (tool_call_id, function_name) = (at.record_id.to_string(), tool_or_unknown(tool_name));
+        self.recorded_calls += 1;
+        self.call(Call { tool_call_id, function_name, arguments, extra }, Some(request_id));
         Ok(())
     }
 
@@ -313,7 +355,8 @@ impl<W: Write> Trajectory<W> {
         }
         let (arguments, _) = content::arguments(Some(entry.arguments));
         let extra = json!({ "observed": true, "position": at.position });
-        let id = at.record_id;
+        let id = at.record_id.to_string();
+        self.recorded_calls += 1;
         self.call(
             Call { tool_call_id: id.clone(), function_name: tool_or_unknown(entry.tool_name), arguments, extra },
             None,
@@ -344,11 +387,11 @@ impl<W: Write> Trajectory<W> {
             // The call is still pending.
             _ => return Ok(()),
         };
-        self.result(request_record_id, content, Some(extra), at)
+        self.result(request_record_id.to_string(), content, Some(extra), at)
     }
 
     /// Adds the end of a call to its step, or as a new step if its step is already written.
-    fn result(&mut self, request: RecordId, content: Text, extra: Option<Value>, at: StepRecord) -> io::Result<()> {
+    fn result(&mut self, request: String, content: Text, extra: Option<Value>, at: StepRecord) -> io::Result<()> {
         let own = |open: &&mut Open| open.step.tool_calls.iter().any(|call| call.tool_call_id == request);
         if let Some(open) = self.open.as_mut().filter(own) {
             open.observe(Observed { source_call_id: Some(request), content, extra });
@@ -357,7 +400,7 @@ impl<W: Write> Trajectory<W> {
         let tool = self.unanswered.remove(&request).unwrap_or_else(|| "a call".into());
         self.close()?;
         let mut more = extra.unwrap_or_else(|| json!({}));
-        more["request_record_id"] = request.as_str().into();
+        more["request_record_id"] = request.into();
         let observed = Observed { source_call_id: None, content, extra: Some(more) };
         let message = Text::from(format!("the result of an earlier call of {tool}"));
         self.write(StepSource::System, message, Some(observed), at.time.clone(), at.extra())

@@ -163,6 +163,9 @@ def test_an_operator_reads_values_metadata_and_writes_in_the_records(url, prefix
     [loop] = [payload for payload in payloads if payload["type"] == "loop_checkpoint"]
     [_, message], [_, seat] = loop["messages"]
     assert message["value"]["content"] == "to London" and seat["value"]["row"] == 12
+    trajectory = json.loads(command(url, "export", f"{prefix}t").stdout)
+    assert [(step["source"], step["message"]) for step in trajectory["steps"]] == [("user", "to London")]
+    assert trajectory["extra"]["messages_left_out"] == {"other_value": 1}
     assert loop["state"]["langgraph"]["entry"]["metadata"] == ["value", {"source": "update", "user": "u7"}]
     recovered = command(url, "recover", f"{prefix}t").stdout
     assert '["value",{"source":"update","user":"u7"}]' in recovered

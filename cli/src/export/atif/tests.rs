@@ -165,6 +165,55 @@ fn a_run_without_turns_exports_each_checkpoint_message_once() {
 }
 
 #[test]
+fn the_messages_and_calls_of_a_langgraph_thread_are_steps_and_its_other_values_are_counted() {
+    let piece = |kind: &str, value: Value| {
+        let name = format!("langchain_core.messages.{kind}:Message");
+        json!(["value", { "$type": name, "value": value, "form": 5 }])
+    };
+    let human = piece("human", json!({ "content": "to London", "type": "human", "id": "1" }));
+    let calls = json!([{ "name": "find", "args": { "to": "LHR" }, "id": "c1", "type": "tool_call" }]);
+    let ai = piece("ai", json!({ "content": "", "type": "ai", "tool_calls": calls }));
+    let tool = piece("tool", json!({ "content": "BA117", "type": "tool", "tool_call_id": "c1" }));
+    let (value, encoded) =
+        (json!(["value", { "$type": "app:Seat", "value": { "row": 12 } }]), json!(["msgpack", "gQ=="]));
+    let checkpoint = |number: u64, base: Option<&str>, messages: &[&Value]| {
+        json!({"type": "loop_checkpoint", "checkpoint_id": format!("k{number}"), "checkpoint_seq": number,
+               "covers_journal_seq": 0, "messages": messages, "base": base})
+    };
+    let trajectory = export(&[
+        checkpoint(1, None, &[&human, &value, &encoded]),
+        checkpoint(2, Some("k1"), &[&ai]),
+        checkpoint(3, Some("k2"), &[&tool, &human]),
+        checkpoint(4, None, &[&human, &value, &encoded, &ai, &tool]),
+    ]);
+    assert_eq!(
+        step_summaries(&trajectory),
+        [
+            (json!("user"), json!("to London"), vec![], vec![]),
+            (json!("agent"), json!(""), vec![json!("find")], vec![json!("BA117")]),
+        ]
+    );
+    assert_eq!(trajectory["steps"][1]["tool_calls"][0]["arguments"], json!({ "to": "LHR" }));
+    assert_eq!(trajectory["steps"][1]["observation"]["results"][0]["source_call_id"], "c1");
+    assert_eq!(trajectory["extra"]["messages_left_out"], json!({ "other_value": 1, "encoded": 1 }));
+}
+
+#[test]
+fn the_calls_of_a_checkpoint_without_recorded_calls_are_exported() {
+    let function = json!({ "name": "pay", "arguments": "{\"sum\":1}" });
+    let calls = json!([{ "id": "c1", "type": "function", "function": function }]);
+    let messages = json!([
+        { "role": "assistant", "content": null, "tool_calls": calls },
+        { "role": "tool", "content": "paid", "tool_call_id": "c1" },
+    ]);
+    let trajectory = export(&[json!({"type": "loop_checkpoint", "checkpoint_id": "k", "checkpoint_seq": 1,
+        "covers_journal_seq": 0, "messages": messages})]);
+    let steps = step_summaries(&trajectory);
+    assert_eq!(steps, [(json!("agent"), json!(""), vec![json!("pay")], vec![json!("paid")])]);
+    assert_eq!(trajectory["steps"][0]["tool_calls"][0]["arguments"], json!({ "sum": 1 }));
+}
+
+#[test]
 fn hidden_content_and_left_out_records_are_counted() {
     let mut out = Vec::new();
     let run_id = RunId::new("r".to_owned()).unwrap();

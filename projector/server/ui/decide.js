@@ -139,9 +139,9 @@ function Form({ effect, draft, setDraft, isStale, isReading, onChanged, onDecide
       onDecided({ decision, outcome, adopted: decision === 'adopt' && adoptable });
     } catch (error) {
       const problem = /** @type {any} */ (error);
-      const fresh = await readEffect(effect).catch(() => undefined);
       // Some conflicts are no change: an equal call, for example.
-      const isOld = problem.kind === 'conflict' && problem.reason !== 'active' && fresh?.basis !== effect.basis;
+      const fresh = problem.kind === 'conflict' && problem.reason !== 'active' ? await readEffect(effect).catch(() => undefined) : effect;
+      const isOld = fresh?.basis !== effect.basis;
       setRefusal(isOld ? { kind: 'changed', fresh } : problem);
       onRefused(isOld);
       onChanged();

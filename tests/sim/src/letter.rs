@@ -212,8 +212,10 @@ impl Letter {
         loop {
             let (status, recovery) =
                 self.ask("GET", "/recovery?full=true&limit=1000&deadline_ms=5000", &Value::Null).await?;
+            if self.is_me(&recovery, me) {
+                return Ok(recovery);
+            }
             match recovery["epoch"].as_u64() {
-                _ if self.is_me(&recovery, me) => return Ok(recovery),
                 // A skip may have taken this claim, and then the next one has its epoch.
                 Some(epoch) if epoch >= me.epoch => return Err(self.lost(&format!("it is claimed in epoch {epoch}"))),
                 // A server that reads an old end of the log does not have the claim yet.

@@ -29,6 +29,8 @@ pub(super) struct History {
     ran_at: Option<u64>,
     /// When a skip took the record of an attempt away.
     taken_at: BTreeMap<u32, u64>,
+    /// When a skip took the decision away that permitted a start.
+    revoked_at: Option<u64>,
 }
 
 /// A record of a call.
@@ -58,7 +60,7 @@ pub(super) enum What {
 impl History {
     /// Whether a further start is permitted; otherwise when the permission ended, if there was one.
     fn is_cleared(&self) -> Result<(), Option<u64>> {
-        let mut cleared = Err(None);
+        let mut cleared = Err(self.revoked_at);
         for known in &self.known {
             match known.what {
                 What::NotDone { .. } => cleared = Ok(()),
@@ -95,8 +97,9 @@ impl History {
     /// was not skipped itself, is as if it had never been made.
     pub(super) fn continue_from(&mut self, before: Self, is_skipped: impl Fn((PartitionId, Offset)) -> bool) {
         let now = ambient::elapsed_millis();
-        let Self { keyed, known, permitted, started, ran_at, mut taken_at } = before;
-        (self.keyed, self.started, self.ran_at) = (self.keyed || keyed, started, ran_at);
+        let was_cleared = before.is_cleared().is_ok();
+        let Self { keyed, known, permitted, started, ran_at, mut taken_at, revoked_at } = before;
+        (self.keyed, self.started, self.ran_at, self.revoked_at) = (self.keyed || keyed, started, ran_at, revoked_at);
         self.permitted.extend(permitted);
         for known in known {
             let is_refused = matches!(known.what, What::NotDone { .. }) && !is_skipped(known.at);
@@ -110,6 +113,9 @@ impl History {
         }
         self.taken_at = taken_at;
         self.known.sort_by_key(|known| known.at);
+        if was_cleared && self.is_cleared().is_err() {
+            self.revoked_at = Some(now);
+        }
     }
 
     fn push(&mut self, at: (PartitionId, Offset), what: What) {

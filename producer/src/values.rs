@@ -123,12 +123,13 @@ impl<'p, S: Serializer> Checked<'p, S> {
     }
 }
 
-/// The text of NaN or an infinity.
-fn text(is_nan: bool, is_positive: bool) -> &'static str {
-    match (is_nan, is_positive) {
-        (true, _) => "NaN",
-        (false, true) => "Infinity",
-        (false, false) => "-Infinity",
+/// The text of NaN or an infinity; `None` for any other number.
+fn text(value: f64) -> Option<&'static str> {
+    match value {
+        _ if value.is_finite() => None,
+        _ if value.is_nan() => Some("NaN"),
+        _ if value > 0.0 => Some("Infinity"),
+        _ => Some("-Infinity"),
     }
 }
 
@@ -158,18 +159,16 @@ impl<'p, S: Serializer> Serializer for Checked<'p, S> {
     );
 
     fn serialize_f32(self, value: f32) -> Result<S::Ok, S::Error> {
-        if value.is_finite() {
-            self.inner.serialize_f32(value)
-        } else {
-            self.not_finite(text(value.is_nan(), value > 0.0))
+        match text(value.into()) {
+            None => self.inner.serialize_f32(value),
+            Some(text) => self.not_finite(text),
         }
     }
 
     fn serialize_f64(self, value: f64) -> Result<S::Ok, S::Error> {
-        if value.is_finite() {
-            self.inner.serialize_f64(value)
-        } else {
-            self.not_finite(text(value.is_nan(), value > 0.0))
+        match text(value) {
+            None => self.inner.serialize_f64(value),
+            Some(text) => self.not_finite(text),
         }
     }
 

@@ -39,6 +39,15 @@ def run(*command):
     return subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True).stdout
 
 
+def wait_until(reached, pause, late):
+    """Polls each `pause` seconds. Ends with an error after `TABLE_MAX`."""
+    until = time.monotonic() + TABLE_MAX
+    while not reached():
+        if time.monotonic() > until:
+            sys.exit(f"{late} within {TABLE_MAX} s")
+        time.sleep(pause)
+
+
 class Server:
     """`runlog serve` on a folder."""
 
@@ -74,11 +83,7 @@ class Server:
         return json.loads(self.ask("doctor").stdout)["partitions"][0]["applied"]
 
     def await_records(self, least):
-        until = time.monotonic() + TABLE_MAX
-        while self.applied() < least:
-            if time.monotonic() > until:
-                sys.exit(f"the index has no {least} records after {TABLE_MAX} s")
-            time.sleep(0.05)
+        wait_until(lambda: self.applied() >= least, 0.05, f"the index has no {least} records")
 
 
 class Disk:
@@ -91,11 +96,8 @@ class Disk:
 
     def await_table(self):
         """Waits until another table is begun."""
-        before, until = set(self.at.rglob("[0-9]*.sst")), time.monotonic() + TABLE_MAX
-        while set(self.at.rglob("[0-9]*.sst")) <= before:
-            if time.monotonic() > until:
-                sys.exit(f"the index flushed no table within {TABLE_MAX} s")
-            time.sleep(0.0005)
+        before = set(self.at.rglob("[0-9]*.sst"))
+        wait_until(lambda: not set(self.at.rglob("[0-9]*.sst")) <= before, 0.0005, "the index flushed no table")
 
     def close(self):
         run("umount", "-l", self.at)

@@ -29,7 +29,7 @@ pub(crate) enum Reason {
 
 impl Reason {
     /// The reason for which the journal never accepts a content. `None` for an error that has another cause.
-    pub(crate) fn of(error: &Error) -> Option<Self> {
+    pub(crate) fn from_error(error: &Error) -> Option<Self> {
         match error.kind() {
             ErrorKind::TooLarge => Some(Self::TooLarge),
             ErrorKind::Invalid => Some(Self::Invalid),
@@ -128,7 +128,7 @@ mod tests {
         };
         for payload in [Payload::from(done), failed.into()] {
             let without = without_content(&payload, Reason::Invalid, &"why ".repeat(2000)).expect("it has content");
-            assert!(format!("{without:?}").len() < 4000, "{without:?}");
+            assert!(format!("{without:?}").chars().count() < 4000, "{without:?}");
             assert_eq!(without_content(&without, Reason::Invalid, "again"), None);
         }
     }

@@ -136,7 +136,7 @@ impl SessionState {
         error: Error,
     ) -> Result<(RecordId, Payload), Error> {
         let why = error.to_string();
-        let Some(payload) = Reason::of(&error).and_then(|reason| without_content(payload, reason, &why)) else {
+        let Some(payload) = Reason::from_error(&error).and_then(|reason| without_content(payload, reason, &why)) else {
             return Err(error);
         };
         let fresh = self.appender.client.config.record_id()?;

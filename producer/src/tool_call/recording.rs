@@ -53,6 +53,7 @@ pub(super) async fn read_answer(spec: &CallSpec<'_>, taken: TakenCall, busy: &Bu
         }
         return Err(spec.pending(&id, "its recorded answer was not found"));
     }
+    // The request stays available: an agent may try the call again after this error, and its effect must not run.
     if let Some(why) = lookup.result.as_ref().and_then(|result| marker::read(&id, result)) {
         let what = format!(" is missing, because it could not be recorded ({why})");
         return Err(without_answer(spec, &id, status, (ErrorKind::MissingContent, Action::Operator), &what));

@@ -410,12 +410,12 @@ impl Projector {
                 (partition, offset.saturating_add(1))
             }
             Consistency::Latest => {
-                let known = self.progress(partition)?.applied.max(known);
+                let least = self.progress(partition)?.applied.max(known);
                 let end = self.log_end(partition, deadline).await?;
-                if end < known {
+                if end < least {
                     // A stop says more than the end.
                     self.running(partition)?;
-                    let error = Error::new(ErrorKind::Unavailable, moved_back(partition, end, known));
+                    let error = Error::new(ErrorKind::Unavailable, moved_back(partition, end, least));
                     return Err(error.at(&self.position(partition, end, 0)));
                 }
                 (partition, end)

@@ -291,6 +291,7 @@ pub async fn a_result_that_cannot_be_recorded_ends_its_call_with_a_marker(backen
         let error = next.tool("book", &args).once(never).await.expect_err("its result is missing");
         assert_eq!((error.kind(), error.side_effect()), (ErrorKind::MissingContent, SideEffect::None), "{error}");
         assert!(error.to_string().contains(why), "{error}");
+        next.tool("book", &args).once(never).await.expect_err("nor does a further try run the effect");
     }
 }
 

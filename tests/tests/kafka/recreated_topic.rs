@@ -1,6 +1,6 @@
 //! A topic that is deleted and created again while it is served, with more records than the old topic had.
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use rdkafka::{
     ClientConfig,
     admin::{AdminClient, AdminOptions},
@@ -78,8 +78,6 @@ fn looked_up(server: &Server, consistency: &str) -> anyhow::Result<(u16, Value)>
 #[test]
 fn a_server_that_starts_on_a_topic_created_again_answers_from_its_index_and_refuses_latest() -> anyhow::Result<()> {
     let (folder, config) = (tempdir()?, Broker::shared().unique_topic());
-    let client: AdminClient<DefaultClientContext> =
-        ClientConfig::new().set("bootstrap.servers", &config.brokers).create()?;
     ensure!(admin::create_topic(&config, 1)?, "the topic exists");
     let launch = Launch::kafka(folder.path(), &config).partitions(1);
     let mut server = launch.clone().with("--new-journal").start()?;
@@ -91,14 +89,7 @@ fn a_server_that_starts_on_a_topic_created_again_answers_from_its_index_and_refu
         let (status, said) = server.post("/v1/runs/r/records", &payload(record))?;
         ensure!(status == 200 && said["outcome"] == "applied", "{said}");
     }
-    wait(client.delete_topics(&[&config.topic], &AdminOptions::new()))?
-        .pop()
-        .context("an answer")?
-        .map_err(|(_, code)| code)?;
-    while !admin::create_topic(&config, 1)? {
-        // The deleted topic still exists.
-        thread::sleep(Duration::from_millis(1));
-    }
+    wait(recreate(&config, 0));
     for _ in 0..2 {
         server.restart_whole(&launch)?;
         let (status, said) = looked_up(&server, "latest")?;

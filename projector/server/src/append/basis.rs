@@ -7,7 +7,7 @@
 //! The check reads only facts: payloads can be encrypted or stored elsewhere.
 
 use super::{
-    claimants::check_read,
+    claimants::check_claim_read,
     decisions::{check_equal_calls, check_own_decision, is_own_decision, is_own_effect},
     origin::Origin,
 };
@@ -147,7 +147,7 @@ impl Check<'_> {
     ) -> Result<(), Error> {
         let (place, head) = (&record.place, &self.run.head);
         let epoch = place.writer_epoch;
-        check_read(run_id, epoch, head)?;
+        check_claim_read(run_id, epoch, head)?;
         if epoch > head.epoch {
             let message = format!(
                 "epoch {epoch} of run {run_id} is not claimed any more, because a skip voids its claim: claim the run again; nothing \

@@ -105,7 +105,7 @@ fn check_epoch<R: Rows>(
 ) -> Result<(), Error> {
     let Some(claim): Option<ClaimRow> = rows.get(&store::records::claim(run_id, epoch))? else {
         let run: RunRow = rows.get(&store::runs::key(run_id))?.unwrap_or_default();
-        return check_read(run_id, epoch, &run.head);
+        return check_claim_read(run_id, epoch, &run.head);
     };
     if claim.claimant.as_deref().is_none_or(|claimant| claimant == principal) {
         return Ok(());
@@ -120,7 +120,7 @@ fn check_epoch<R: Rows>(
 
 /// Refuses an epoch whose claim this server has not read, as `Stale`: a deposed partition leader may have reported an old end of the
 /// log. If a skip voided the claim of an epoch, its records are fenced, and its results are evidence.
-pub(super) fn check_read(run_id: RunId<&str>, epoch: Epoch, head: &Head) -> Result<(), Error> {
+pub(super) fn check_claim_read(run_id: RunId<&str>, epoch: Epoch, head: &Head) -> Result<(), Error> {
     if epoch <= head.epoch || head.unclaimed_until.is_some() {
         return Ok(());
     }

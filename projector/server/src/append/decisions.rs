@@ -7,7 +7,7 @@ use runlog_projector::index::{
     projector::{Consistency, Projector},
     store::{
         self, Rows,
-        effects::{EffectKind, EffectRow},
+        effects::EffectRow,
         runs::RunRow,
         tool_calls::{self, CallRow},
     },
@@ -103,7 +103,7 @@ pub(super) fn check_equal_calls<R: Rows>(
     effect: RecordId<&str>,
     rows: &Changes<'_, R>,
 ) -> Result<(), Error> {
-    let (Some(fingerprint), EffectKind::ToolCall) = (&row.fingerprint, row.kind) else { return Ok(()) };
+    let Some(fingerprint) = &row.fingerprint else { return Ok(()) };
     let call: Option<CallRow> = rows.get(&tool_calls::key(run_id, effect))?;
     if call.is_none_or(|call| !call.is_request_void) {
         return Ok(());

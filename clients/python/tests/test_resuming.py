@@ -198,6 +198,73 @@ def test_equal_calls_that_a_skip_displaced_answer_in_the_order_of_the_log(tmp_pa
     server.stop()
 
 
+def last_offset(url, run_id):
+    shown = command(url, "show", run_id, "--raw", "--json").stdout.splitlines()
+    return json.loads(shown[-1])["position"]["offset"]
+
+
+def skip(url, offset):
+    """Voids a record of the server's only partition."""
+    done = command(url, "dead-letter", "skip", f"0:{offset}", "--who", "jo", "--why", "poison", "--force", "--yes")
+    assert done.returncode == 0, done.stderr
+
+
+async def test_equal_calls_that_were_cancelled_answer_in_the_order_of_the_log(url, run_id):
+    started = asyncio.Queue()
+
+    async def hold(call):
+        started.put_nowait(call.id)
+        await asyncio.Event().wait()
+
+    async with runlog.connect(url) as rl:
+        run = await rl.open(run_id)
+        calls = []
+        for _ in range(3):
+            calls.append(asyncio.create_task(run.call("pay", {"invoice": 7}, hold)))
+            await started.get()
+        for call in (calls[1], calls[2], calls[0]):
+            call.cancel()
+            await asyncio.wait([call])
+        effects = [effect async for effect in rl.undecided(run_id)]
+        for effect, result in zip(effects, ("first", "second", "third"), strict=True):
+            await rl.decide(effect, "done", result=result, who="jo", why="the bank has it", force=True)
+        answers = [(await run.call("pay", {"invoice": 7}, never)).result for _ in range(3)]
+        assert answers == ["first", "second", "third"]
+
+
+@pytest.mark.parametrize("key", [None, "invoice-7"])
+def test_a_covered_call_whose_end_is_voided_later_is_pending_for_a_process_that_begins_at_the_start(
+    tmp_path, run_id, key
+):
+    server = Server(tmp_path, "--partitions", "1")
+    with sync.connect(server.url) as rl:
+        run = rl.open(run_id)
+        run.turn("user", "pay")
+        assert run.call("pay", {"invoice": 7}, lambda call: "first", key=key).result == "first"
+        result = last_offset(server.url, run_id)
+        run.checkpoint([])
+        run = rl.open(run_id)
+        skip(server.url, result)
+        if key is None:
+            with pytest.raises(ReconcileRequired):
+                run.call("pay", {"invoice": 7}, never)
+        else:
+            assert run.call("pay", {"invoice": 7}, lambda call: call.attempt, key=key).result == 2
+    server.stop()
+
+
+def test_a_call_with_a_key_whose_end_is_voided_runs_again_with_its_key(tmp_path, run_id):
+    server = Server(tmp_path, "--partitions", "1")
+    with sync.connect(server.url) as rl:
+        run = rl.open(run_id)
+        assert run.call("pay", {"invoice": 7}, lambda call: "first", key="invoice-7").result == "first"
+        skip(server.url, last_offset(server.url, run_id))
+        with pytest.raises(ReconcileRequired, match="answer was not found"):
+            run.call("pay", {"invoice": 7}, never, key="invoice-7")
+        assert run.call("pay", {"invoice": 7}, lambda call: call.attempt, key="invoice-7").result == 2
+    server.stop()
+
+
 @pytest.mark.parametrize("resumes", [False, True])
 def test_a_call_that_was_answered_and_is_pending_again_answers_no_other_call(tmp_path, run_id, resumes):
     server = Server(tmp_path, "--partitions", "1")
@@ -208,10 +275,7 @@ def test_a_call_that_was_answered_and_is_pending_again_answers_no_other_call(tmp
     with sync.connect(server.url) as rl:
         run = rl.open(run_id)
         assert run.call("pay", {"invoice": 7}, lambda call: "first").result == "first"
-        shown = command(server.url, "show", run_id, "--raw", "--json").stdout.splitlines()
-        result = json.loads(shown[-1])["position"]["offset"]
-        skip = ("dead-letter", "skip", f"0:{result}", "--who", "jo", "--why", "poison", "--force", "--yes")
-        assert command(server.url, *skip).returncode == 0
+        skip(server.url, last_offset(server.url, run_id))
         if resumes:
             with pytest.raises(runlog.Conflict):
                 run.checkpoint([])

@@ -25,6 +25,7 @@ export interface Head {
   epoch: number;
   status: string;
   hash: string;
+  position?: Position | null;
   age_millis?: number | null;
   next_journal_seq: number;
   next_checkpoint_seq: number;

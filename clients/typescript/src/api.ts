@@ -258,9 +258,14 @@ export class Api {
   /** The first call of a tool with an idempotency key, at least as of a position; `undefined` if the run has none. The server has the
    * feature `call_keys`. Not at `latest`: a server that reads from a deposed leader may not know the call. */
   callWithKey(runId: string, tool: string, key: string, atLeast: Position): Promise<LookupAnswer | undefined> {
-    const consistency = `at-least=${atLeast.partition}:${atLeast.offset}`;
-    const path = (log: string) => `${runPath(runId)}/lookup${query({ tool, key, consistency: consistency + log })}`;
-    return found(this.#getAt(atLeast, path, this.config.deadlineMs));
+    return this.#findAt(atLeast, `${runPath(runId)}/lookup${query({ tool, key })}`);
+  }
+
+  /** As `find`, at least as of a position. */
+  #findAt<T>(atLeast: Position | undefined, path: string): Promise<T | undefined> {
+    if (!atLeast) return this.find(path);
+    const consistency = escapeTerm(`at-least=${atLeast.partition}:${atLeast.offset}`);
+    return found(this.#getAt<T>(atLeast, (log) => `${path}&consistency=${consistency}${escapeTerm(log)}`, this.config.deadlineMs));
   }
 
   /** A recovery, its pages merged. */
@@ -306,14 +311,14 @@ export class Api {
     return (await this.find<RecordsPage>(`${runPath(runId)}/records${terms}`))?.records ?? [];
   }
 
-  /** A recovery without a checkpoint, with all pending effects. They come first, so few pages are read, however many calls the run
-   * has. */
-  async pending(runId: string): Promise<RecoveryAnswer | undefined> {
+  /** A recovery without a checkpoint, with all pending effects: at `latest`, or at least as of a position. They come first, so few pages
+   * are read, however many calls the run has. */
+  async pending(runId: string, atLeast?: Position): Promise<RecoveryAnswer | undefined> {
     const path = `${runPath(runId)}/recovery${query({ from_start: true, content: false, limit: 1 })}`;
-    const whole = await this.find<RecoveryAnswer>(path);
+    const whole = await this.#findAt<RecoveryAnswer>(atLeast, path);
     let page = whole;
     while (whole && page?.next_cursor && AFTER_PENDING.every((part) => page![part].length === 0)) {
-      page = await this.find<RecoveryAnswer>(`${path}&cursor=${escapeTerm(page.next_cursor)}`);
+      page = await this.#findAt<RecoveryAnswer>(atLeast, `${path}&cursor=${escapeTerm(page.next_cursor)}`);
       // A call that is missing here would count as decided.
       if (!page) throw missingPage(runId);
       whole.pending.push(...page.pending);

@@ -1,7 +1,7 @@
 // Reads the calls that the last checkpoint covers, as soon as a new call may equal one of them. Opening a run reads no calls.
 //
-//   call with a key     ─▶ many calls, and a server that looks keys up: one lookup; otherwise: all ended calls, once
-//   call without a key  ─▶ a process that did not resume at the checkpoint: all ended calls, once
+//   call with a key     ─▶ many calls, and a server that looks keys up: one lookup; otherwise: all calls, once
+//   call without a key  ─▶ a process that did not resume at the checkpoint: all calls, once
 
 import { RECOVERY_PAGE, type Api } from "./api.js";
 import { Usage } from "./errors.js";
@@ -43,10 +43,10 @@ export class Covered {
     }
   }
 
-  /** Adds all covered calls that have ended, once. */
+  /** Adds all covered calls, once. */
   async readAll(replay: Replay): Promise<void> {
     if (!replay.lacksCovered) return;
     const found = await this.api.recovery(this.runId, true, false);
-    replay.addCovered(found?.completed ?? []);
+    replay.addCovered(found ?? { completed: [], pending: [] });
   }
 }

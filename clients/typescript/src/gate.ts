@@ -413,7 +413,11 @@ export class Gate {
       const lost = answer.missing_content.filter(ofResult);
       if (lost.length || answer.dropped.some(ofResult)) throw this.#refusals.answerLost(found.id, answer.status, lost);
       // A status without an answer must not look like an empty answer.
-      if (answer.status !== "completed" && answer.status !== "failed") throw this.#refusals.reconcile(found.id, "its recorded answer was not found");
+      if (answer.status !== "completed" && answer.status !== "failed") {
+        // The next call reads an unresolved call again.
+        session.replay.markUnresolved(found);
+        throw this.#refusals.reconcile(found.id, "its recorded answer was not found");
+      }
       const mark = readMarker(found.id, answer.result);
       if (mark) throw this.#refusals.notRecorded(found.id, mark);
       await session.locked(() => {

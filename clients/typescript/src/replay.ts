@@ -64,11 +64,12 @@ export const keyOf = (call: Completed | Pending): CallKey | undefined =>
 export const pendingCall = (found: Pending): PendingCall =>
   ({ retrySafe: found.class === "retry_safe", reason: found.reason, attempts: found.attempts, evidence: found.evidence });
 
-/** A pending effect as a call; `undefined` for an effect without a fingerprint, which no call of an agent can match. */
-export const recordedCall = (found: Pending): RecordedCall | undefined =>
-  found.fingerprint ? { id: found.id, fingerprint: found.fingerprint, tool: found.tool_name, pending: pendingCall(found) } : undefined;
+const isPending = (found: Completed | Pending): found is Pending => "class" in found;
 
-const ended = (found: Completed): RecordedCall => ({ id: found.id, fingerprint: found.fingerprint, tool: found.tool_name });
+/** A completed or pending call; `undefined` for an effect without a fingerprint, which no call of an agent can match. */
+export const recordedCall = (found: Completed | Pending): RecordedCall | undefined => found.fingerprint
+  ? { id: found.id, fingerprint: found.fingerprint, tool: found.tool_name, pending: isPending(found) ? pendingCall(found) : undefined }
+  : undefined;
 
 export class Replay {
   /** Whether the process resumes at the checkpoint. */
@@ -88,7 +89,7 @@ export class Replay {
   readonly #unanswered = new Map<string, Order>();
   /** Requests without a key that have answered a call of this agent. They answer no other call, even if the journal refuses their
    * result or a skip voids it, so that they are pending again. */
-  readonly #used = new Set<string>();
+  readonly #used = new Map<string, Order | undefined>();
   /** The tools of pending requests that block new effects, by request. */
   #unresolved = new Map<string, string>();
   /** The pending requests in the journal, as last read. */
@@ -106,12 +107,11 @@ export class Replay {
     this.position = recovery?.position ?? undefined;
     this.lacksCovered = this.covers > 0;
     const found: [Order, CallKey | undefined, RecordedCall][] = [];
-    for (const call of recovery?.completed ?? []) found.push([orderOf(call), keyOf(call), ended(call)]);
-    for (const pending of recovery?.pending ?? []) {
-      // Possibly no call can match it, and no new effect runs until it is decided.
-      this.#markUncertain(pending);
-      const call = recordedCall(pending);
-      if (call) found.push([orderOf(pending), keyOf(pending), call]);
+    // Possibly no call can match it, and no new effect runs until it is decided.
+    for (const pending of recovery?.pending ?? []) this.#markUncertain(pending);
+    for (const each of [...(recovery?.completed ?? []), ...(recovery?.pending ?? [])]) {
+      const call = recordedCall(each);
+      if (call) found.push([orderOf(each), keyOf(each), call]);
     }
     this.#uncovered = new Set(found.map(([, , call]) => call.id));
     const covered = new Set(recovery?.pending.filter((pending) => this.#hasAnswered(pending)).map((pending) => pending.id));
@@ -133,23 +133,29 @@ export class Replay {
     return this.lacksCovered && (key ? !this.#keyed.has(key.id) : !this.atCheckpoint);
   }
 
-  /** Adds the ended requests that the checkpoint covers, from a list of all ended requests. They precede the others. */
-  addCovered(calls: readonly Completed[]): void {
+  /** Adds the requests that the checkpoint covers, from a recovery of the whole run. A skip may have voided an end since the process
+   * opened the run, so that a request is pending. */
+  addCovered({ completed, pending }: Pick<RecoveryAnswer, "completed" | "pending">): void {
     this.lacksCovered = false;
     const keyed = new Map<string, RecordedCall>();
     const fingerprints = new Set<string>();
-    for (const done of [...calls].sort((a, b) => byOrder(orderOf(a), orderOf(b)))) {
-      if (done.journal_seq > this.covers || this.#uncovered.has(done.id)) continue;
-      const key = keyOf(done);
+    for (const each of [...completed, ...pending].sort((a, b) => byOrder(orderOf(a), orderOf(b)))) {
+      if (each.journal_seq > this.covers || this.#uncovered.has(each.id)) continue;
+      if (isPending(each)) this.#markUncertain(each);
+      const [key, call] = [keyOf(each), recordedCall(each)];
+      if (!call) continue;
       if (!key) {
-        this.#covered.set(done.id, orderOf(done));
-        this.#queue(done.fingerprint).push(ended(done));
-        fingerprints.add(done.fingerprint);
-      } else if (!keyed.has(key.id)) keyed.set(key.id, ended(done));
+        this.#covered.set(call.id, orderOf(each));
+        this.#queue(call.fingerprint).push(call);
+        fingerprints.add(call.fingerprint);
+      } else if (!keyed.has(key.id)) keyed.set(key.id, call);
     }
     for (const [key, call] of keyed) this.#keyed.set(key, call);
-    const order = (call: RecordedCall): Order => this.#covered.get(call.id) ?? this.#unanswered.get(call.id) ?? [0, 0];
-    for (const fingerprint of fingerprints) this.#queue(fingerprint).sort((a, b) => byOrder(order(a), order(b)));
+    for (const fingerprint of fingerprints) this.#queue(fingerprint).sort((a, b) => byOrder(this.#order(a.id), this.#order(b.id)));
+  }
+
+  #order(callId: string): Order {
+    return this.#unanswered.get(callId) ?? this.#covered.get(callId) ?? [0, 0];
   }
 
   /** Adds the request with a key, which the checkpoint covers. */
@@ -198,14 +204,21 @@ export class Replay {
     for (const [fingerprint, queue] of this.#keyless) this.#keyless.set(fingerprint, queue.filter(keep));
   }
 
-  /** Puts back a request whose answer did not reach the agent, so that it answers the next call. */
+  /** Puts back a request whose answer did not reach the agent. It answers a call again, in the order of the log. */
   putBack(key: CallKey | undefined, call: RecordedCall): void {
+    const used = this.#used.get(call.id);
     this.#used.delete(call.id);
-    if (key) this.#keyed.set(key.id, call);
-    else this.#queue(call.fingerprint).unshift(call);
+    if (used) this.#unanswered.set(call.id, used);
+    if (key) {
+      this.#keyed.set(key.id, call);
+      return;
+    }
+    const queue = this.#queue(call.fingerprint);
+    const at = queue.findIndex((other) => byOrder(this.#order(other.id), this.#order(call.id)) > 0);
+    queue.splice(at < 0 ? queue.length : at, 0, call);
   }
 
-  /** Makes a request answer the next call, whether or not it was taken before. */
+  /** As `putBack`, whether or not the request was taken before. */
   restore(key: CallKey | undefined, call: RecordedCall): void {
     this.#remove(call.id, call.fingerprint);
     if (call.pending && !call.pending.retrySafe) this.#unresolved.set(call.id, call.tool);
@@ -239,7 +252,7 @@ export class Replay {
         continue;
       }
       this.#uncovered.add(call.id);
-      if (!this.#unanswered.has(call.id)) this.#unanswered.set(call.id, orderOf(pending));
+      if (!this.#unanswered.has(call.id) && !this.#covered.has(call.id)) this.#unanswered.set(call.id, orderOf(pending));
       const key = keyOf(pending);
       const queue = this.#keyless.get(call.fingerprint) ?? [];
       if (!(key ? this.#keyed.has(key.id) : queue.some((known) => known.id === call.id))) this.restore(key, call);
@@ -271,11 +284,17 @@ export class Replay {
 
   /** Marks that the agent has received the request's answer. */
   markAnswered(callId: string): void {
+    const order = this.#unanswered.get(callId);
     this.#unanswered.delete(callId);
     this.#unresolved.delete(callId);
     const keyed = [...this.#keyed].find(([, call]) => call.id === callId);
     if (keyed) this.#keyed.set(keyed[0], { ...keyed[1], pending: undefined });
-    else this.#used.add(callId);
+    else if (!this.#used.has(callId)) this.#used.set(callId, order);
+  }
+
+  /** Marks a request that may be pending, until the journal's state is read. */
+  markUnresolved(call: RecordedCall): void {
+    this.#unresolved.set(call.id, call.tool);
   }
 
   #markUncertain(pending: Pending): void {
@@ -316,14 +335,14 @@ export class Replay {
     return [...this.#keyless.values(), keyed ? [keyed] : []].some((calls) => calls.some((call) => call.pending?.retrySafe));
   }
 
-  /** Updates pending requests from the journal: decisions and evidence may have been recorded in the meantime. */
+  /** Updates requests from the journal: decisions and evidence may have been recorded in the meantime, and a skip may have voided an
+   * end. */
   refresh(recovery: RecoveryAnswer): void {
     const still = new Map(recovery.pending.map((pending) => [pending.id, pending]));
     this.#details = still;
     const blocks = (id: string) => still.has(id) && still.get(id)!.class !== "retry_safe";
     this.#unresolved = new Map([...this.#unresolved].filter(([id]) => blocks(id)));
     const refreshed = (call: RecordedCall): RecordedCall => {
-      if (!call.pending) return call;
       const pending = still.get(call.id);
       if (blocks(call.id)) this.#unresolved.set(call.id, call.tool);
       return { ...call, pending: pending && pendingCall(pending) };

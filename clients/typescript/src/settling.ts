@@ -60,9 +60,8 @@ export class Settling {
       if (writer.ended === undefined || !mayHaveEnded) writer.checkOver();
     }
     const { abandoned, returned } = outbox.takeInterrupted();
-    // In reverse, because each goes to the front.
-    for (const [key, call] of abandoned.reverse()) replay.restore(key, call);
-    for (const call of returned.reverse()) replay.putBack(undefined, call);
+    for (const [key, call] of abandoned) replay.restore(key, call);
+    for (const call of returned) replay.putBack(undefined, call);
     if (writer.over) return;
     await this.#settleNeverStarted();
     await this.#recordReleased();
@@ -181,13 +180,14 @@ export class Settling {
   /** Reads decisions that were made since. */
   async refresh(): Promise<void> {
     const { writer, outbox, replay } = this;
-    const now = await this.api.pending(this.runId);
-    if (!now) return;
+    let now = await this.api.pending(this.runId);
+    // The answer is of an older state and lacks newer calls, or a skip has taken the last numbers away.
+    if (now && (now.epoch < writer.epoch || (now.epoch === writer.epoch && now.next_journal_seq < writer.nextJournalSeq))) {
+      now = await this.api.pending(this.runId, writer.seen);
+    }
+    if (!now || now.epoch < writer.epoch) return;
     // Its calls are another process's.
     if (now.epoch > writer.epoch && writer.ended === undefined) throw writer.notWriterIn(now.epoch);
-    // An answer of an older state may lack newer calls.
-    const isOlder = now.epoch < writer.epoch || (now.epoch === writer.epoch && now.next_journal_seq < writer.nextJournalSeq);
-    if (isOlder) return;
     replay.refresh(now);
     replay.adopt(now, (call) => outbox.running.has(call) || outbox.results.has(call));
   }

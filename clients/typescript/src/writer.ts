@@ -6,7 +6,7 @@
 //
 // Records that are sent again keep their ids and content, so that they are in the log once. A late first copy is a repeat.
 
-import type { Head, Outcome, Writer as WriterName } from "./answers.js";
+import type { Head, Outcome, Position, Writer as WriterName } from "./answers.js";
 import type { Api, TimedOutcome } from "./api.js";
 import {
   ClaimLost, Conflict, Fenced, Forbidden, Invalid, MissingContent, RunlogError, Stale, TooLarge,
@@ -45,6 +45,8 @@ export class Writer {
   epoch = 0;
   nextJournalSeq = 1;
   nextCheckpointSeq = 1;
+  /** The position of the run's last known record. */
+  seen: Position | undefined;
   /** The error for further appends, if the run was lost or ended. */
   over: RunlogError | undefined;
   /** The status with which the run ended, if no other process has taken it over since. */
@@ -127,11 +129,16 @@ export class Writer {
   }
 
   /** Takes the next numbers from the run's head. Throws if another process writes the run. */
-  sync(head: Pick<Head, "writer_id" | "epoch" | "next_journal_seq" | "next_checkpoint_seq">): void {
+  sync(head: Pick<Head, "writer_id" | "epoch" | "next_journal_seq" | "next_checkpoint_seq" | "position">): void {
     if (!this.isWriterIn(head)) throw this.notWriterIn(head.epoch);
     this.nextJournalSeq = head.next_journal_seq;
     this.nextCheckpointSeq = head.next_checkpoint_seq;
+    this.#notePosition(head);
     this.numbersUnsure = false;
+  }
+
+  #notePosition({ position }: { position?: Position | null }): void {
+    if (position && !(this.seen && this.seen.offset >= position.offset)) this.seen = position;
   }
 
   /** Reads the next numbers after a refusal. */
@@ -255,6 +262,7 @@ export class Writer {
   }
 
   #note({ payload }: Record, outcome: Outcome): void {
+    this.#notePosition(outcome);
     // A refusal may consume numbers.
     if (!tookEffect(outcome)) {
       this.numbersUnsure = true;

@@ -6,7 +6,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { Active, Conflict, ReconcileRequired } from "../dist/index.js";
-import { connectTo, newRun, serve } from "./server.mjs";
+import { connectTo, defer, newRun, serve } from "./server.mjs";
 
 const { url, folder } = await serve();
 const rl = connectTo(url);
@@ -99,14 +99,20 @@ test("a_not_done_whose_answer_was_lost_is_made_once_beside_a_later_result_of_ano
   await assert.rejects(losing.decide(effect, "not_done", { ...deciding, who: "jim" }), Conflict);
 });
 
+/** The position of a run's last record. */
+const lastOf = async (id) => (await (await fetch(`${url}/v1/runs/${id}/recovery`)).json()).position;
+/** Voids a record. */
+async function skip({ partition, offset }) {
+  const body = JSON.stringify({ partition, offset, who: "jo", why: "poison" });
+  const { status } = await fetch(`${url}/v1/skips?force=true`, { method: "POST", headers: { "Content-Type": "application/json" }, body });
+  assert.equal(status, 200);
+}
+
 for (const resumes of [false, true]) test(`a_call_that_was_answered_and_is_pending_again_answers_no_other_call${resumes ? "_of_a_successor" : ""}`, async () => {
   const id = newRun();
   let run = await rl.open(id);
   assert.equal(await run.tool("pay", { invoice: 7 }, {}, () => "first"), "first");
-  const { position } = await (await fetch(`${url}/v1/runs/${id}/recovery`)).json();
-  const skip = { partition: position.partition, offset: position.offset, who: "jo", why: "poison" };
-  const sent = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(skip) };
-  assert.equal((await fetch(`${url}/v1/skips?force=true`, sent)).status, 200);
+  await skip(await lastOf(id));
   if (resumes) {
     await assert.rejects(run.checkpoint([]), Conflict);
     await run.checkpoint([]);
@@ -132,4 +138,50 @@ test("a_unique_call_that_is_made_again_takes_no_other_call", async () => {
     for (const unique of [true, true, false]) made.push(await run.tool("pay", {}, { unique }, pay));
     assert.deepEqual([made, ran], [[0, 0, 1], 2]);
   }
+});
+
+test("equal_calls_whose_callers_left_answer_in_the_order_of_the_log", async () => {
+  const id = newRun();
+  const run = await rl.open(id);
+  const [effects, callers] = [[], []];
+  for (let n = 0; n < 3; n++) {
+    const [begun, effect, stop] = [defer(), defer(), new AbortController()];
+    const left = run.tool("pay", { invoice: 7 }, { signal: stop.signal }, () => (begun.resolve(), effect.promise));
+    await begun.promise;
+    effects.push(effect);
+    callers.push(() => (stop.abort(new Error("enough")), assert.rejects(left, /enough/)));
+  }
+  await Promise.all(callers.map((leave) => leave()));
+  for (const at of [1, 2, 0]) {
+    effects[at].reject(new Error("the connection broke"));
+    await new Promise(setImmediate);
+  }
+  const results = ["first", "second", "third"];
+  const undecided = [];
+  for await (const effect of rl.undecided(id)) undecided.push(effect);
+  for (const [at, effect] of undecided.entries()) await rl.decide(effect, "done", { result: results[at], who: "jo", why: "asked", force: true });
+  for (const result of results) assert.equal(await run.tool("pay", { invoice: 7 }, {}, () => assert.fail("paid")), result);
+});
+
+for (const key of [undefined, "invoice-7"]) test(`a_covered_call_whose_end_is_voided_later_is_pending_for_a_process_that_begins_at_the_start${key ? "_with_its_key" : ""}`, async () => {
+  const id = newRun();
+  let run = await rl.open(id);
+  await run.turn("user", "pay");
+  assert.equal(await run.tool("pay", { invoice: 7 }, { key }, () => "first"), "first");
+  const result = await lastOf(id);
+  await run.checkpoint([]);
+  run = await rl.open(id);
+  await skip(result);
+  if (key) assert.equal(await run.tool("pay", { invoice: 7 }, { key }, ({ attempt }) => attempt), 2);
+  else await assert.rejects(run.tool("pay", { invoice: 7 }, {}, () => assert.fail("paid")), ReconcileRequired);
+});
+
+test("a_call_with_a_key_whose_end_is_voided_runs_again_with_its_key", async () => {
+  const id = newRun();
+  const run = await rl.open(id);
+  const pay = (effect) => run.tool("pay", { invoice: 7 }, { key: "invoice-7" }, effect);
+  assert.equal(await pay(() => "first"), "first");
+  await skip(await lastOf(id));
+  await assert.rejects(pay(() => assert.fail("paid")), /answer was not found/);
+  assert.equal(await pay(({ attempt }) => attempt), 2);
 });

@@ -320,7 +320,6 @@ fn take_effect(state: &mut SessionState, record: &JournalRecord) {
 /// Settles intents in the log whose effect never started. A process that resumes the run elsewhere could not know that.
 async fn decide_never_started(state: &mut SessionState, head: &Recovery, done: &mut Reopened) -> Result<(), Error> {
     loop {
-        // The last intent first, because each goes to the front of the calls with its fingerprint.
         let Some(intent) = state.shared().outbox.never_started.last().cloned() else { return Ok(()) };
         let pending = head.pending.iter().find(|pending| pending.id == intent.request);
         let Some((pending, call)) = pending.and_then(|pending| Some((pending, never_started(pending)?))) else {

@@ -16,7 +16,7 @@ use runlog_schemas::{
     id::{Fingerprint, JournalSeq, RecordId},
     judge::Class,
 };
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 mod covered;
 mod expected;
@@ -135,7 +135,7 @@ pub(crate) struct Replay {
     unresolved: BTreeSet<RecordId>,
     /// Requests without a key that have answered a call of this agent. They answer no other call, even if the journal refuses their
     /// result or a skip voids it, so that they are pending again.
-    used: HashSet<RecordId>,
+    used: HashMap<RecordId, Option<RequestOrder>>,
 }
 
 impl Replay {
@@ -195,16 +195,26 @@ impl Replay {
         }
     }
 
-    /// Puts back a request that was taken and whose answer did not reach the agent, so that it answers the next call.
+    /// Puts back a request that was taken and whose answer did not reach the agent. It answers a call again, in the order of the
+    /// log.
     pub(crate) fn put_back(&mut self, key: CallKey, recorded: RecordedCall) {
-        self.used.remove(&recorded.id);
-        match key {
-            Some(key) => drop(self.keyed.insert(key, recorded)),
-            None => self.keyless.entry(recorded.fingerprint.clone()).or_default().push_front(recorded),
+        if let Some(order) = self.used.remove(&recorded.id).flatten() {
+            self.answered.remove(&recorded.id);
+            self.unanswered.insert(recorded.id.clone(), order);
         }
+        let Some(key) = key else { return self.insert_keyless(recorded) };
+        self.keyed.insert(key, recorded);
     }
 
-    /// Makes a request answer the next call, whether or not it was taken before.
+    fn insert_keyless(&mut self, recorded: RecordedCall) {
+        let order_of = |id: &RecordId| self.unanswered.get(id).or_else(|| self.covered.keyless.get(id)).copied();
+        let order = order_of(&recorded.id);
+        let queue = self.keyless.entry(recorded.fingerprint.clone()).or_default();
+        let at = queue.iter().position(|other| order_of(&other.id) > order).unwrap_or(queue.len());
+        queue.insert(at, recorded);
+    }
+
+    /// As [`Replay::put_back`], whether or not the request was taken before.
     pub(crate) fn restore(&mut self, key: CallKey, recorded: RecordedCall) {
         if let Some(queue) = self.keyless.get_mut(&recorded.fingerprint) {
             queue.retain(|other| other.id != recorded.id);
@@ -240,12 +250,15 @@ impl Replay {
     /// append succeeded, but its acknowledgement was lost. A request whose answer the agent has only blocks new effects.
     pub(crate) fn adopt(&mut self, recovery: &Recovery, busy: impl Fn(&RecordId) -> bool) {
         for pending in recovery.pending.iter().filter(|pending| !busy(&pending.id)) {
-            let is_used = self.used.contains(&pending.id) || self.covered.holds_answer(pending);
+            let is_used = self.used.contains_key(&pending.id) || self.covered.holds_answer(pending);
             let Some(recorded) = RecordedCall::from_pending(pending).filter(|_| !is_used) else {
                 self.mark_uncertain(pending.id.borrow(), pending.class == Class::RetrySafe);
                 continue;
             };
-            self.unanswered.entry(pending.id.clone()).or_insert(pending.into());
+            self.covered.note_recovered(pending);
+            if !self.covered.keyless.contains_key(&pending.id) {
+                self.unanswered.entry(pending.id.clone()).or_insert(pending.into());
+            }
             let key = pending_key(pending);
             if !self.contains(key.as_ref(), &recorded) {
                 self.restore(key, recorded);
@@ -264,11 +277,12 @@ impl Replay {
     /// Marks that the agent receives the request's answer in this busy period.
     pub(crate) fn mark_answered(&mut self, id: RecordId<&str>, period: u64) {
         self.begin_period(period);
-        self.answered.extend(self.unanswered.remove_entry(id.as_str()));
+        let order = self.unanswered.remove(id.as_str());
+        self.answered.extend(order.map(|order| (id.to_owned(), order)));
         self.unresolved.remove(id.as_str());
         match self.keyed.values_mut().find(|recorded| recorded.id == id) {
             Some(recorded) => recorded.pending = None,
-            None => drop(self.used.insert(id.to_owned())),
+            None => drop(self.used.entry(id.to_owned()).or_insert(order)),
         }
     }
 
@@ -316,17 +330,16 @@ impl Replay {
         self.keyless.values().flatten().any(is_safe)
     }
 
-    /// Updates pending requests from the journal: decisions and evidence may have been recorded in the meantime.
+    /// Updates requests from the journal: decisions and evidence may have been recorded in the meantime, and a skip may have voided
+    /// an end.
     pub(crate) fn refresh(&mut self, recovery: &Recovery) {
         let still: BTreeMap<&str, &Pending> =
             recovery.pending.iter().map(|pending| (pending.id.as_str(), pending)).collect();
         self.unresolved.retain(|id| still.get(id.as_str()).is_some_and(|pending| pending.class != Class::RetrySafe));
         for recorded in self.keyless.values_mut().flatten().chain(self.keyed.values_mut()) {
-            if recorded.pending.is_some() {
-                recorded.pending = still.get(recorded.id.as_str()).map(|pending| PendingCall::from(*pending));
-                if recorded.pending.as_ref().is_some_and(|pending| !pending.retry_safe) {
-                    self.unresolved.insert(recorded.id.clone());
-                }
+            recorded.pending = still.get(recorded.id.as_str()).map(|pending| PendingCall::from(*pending));
+            if recorded.pending.as_ref().is_some_and(|pending| !pending.retry_safe) {
+                self.unresolved.insert(recorded.id.clone());
             }
         }
     }

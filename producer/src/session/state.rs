@@ -63,12 +63,11 @@ impl SessionState {
     /// Restores dropped calls, so that they answer the next call or block new effects.
     pub(crate) fn restore_interrupted(&mut self) {
         let (abandoned, returned) = self.shared().outbox.take_interrupted();
-        // In reverse, because each goes to the front.
-        for (recorded, key) in abandoned.into_iter().rev() {
+        for (recorded, key) in abandoned {
             // The call may be there already: reopening adopts the journal's pending calls.
             self.replay.restore(key, recorded);
         }
-        for recorded in returned.into_iter().rev() {
+        for recorded in returned {
             // The call may have been decided since it was taken. As an unresolved call, it is read again before the
             // next call.
             if let Some(open) = &recorded.pending
@@ -172,7 +171,6 @@ impl SessionState {
     /// anyway, a record must first state that the effect did not happen, because only this process knows it.
     pub(crate) async fn settle_never_started(&mut self) -> Result<(), Error> {
         loop {
-            // The last intent first, because each goes to the front of the calls with its fingerprint.
             let Some(intent) = self.shared().outbox.never_started.last().cloned() else { return Ok(()) };
             let NeverStarted { request, call, key, record_id, position } = intent;
             // A process that has lost the run does not know the later actions of others.
@@ -355,14 +353,18 @@ impl SessionState {
     /// effects.
     pub(crate) async fn adopt_pending(&mut self) -> Result<Recovery, Error> {
         let now = self.appender.client.pending_recovery().await?;
-        self.appender.check_current(&now)?;
-        self.appender.check_not_taken_over(&now)?;
-        self.replay.refresh(&now);
+        self.adopt(&now)?;
+        Ok(now)
+    }
+
+    fn adopt(&mut self, now: &Recovery) -> Result<(), Error> {
+        self.appender.check_current(now)?;
+        self.appender.check_not_taken_over(now)?;
+        self.replay.refresh(now);
         let shared = self.appender.client.shared.lock();
         let is_busy = |id: &RecordId| shared.outbox.running.contains(id) || shared.outbox.holds_result_of(id);
-        self.replay.adopt(&now, is_busy);
-        drop(shared);
-        Ok(now)
+        self.replay.adopt(now, is_busy);
+        Ok(())
     }
 
     /// Adds the recorded calls that the checkpoint covers and that may answer a call with this key, or a call without one.
@@ -415,8 +417,8 @@ impl SessionState {
         let client = self.appender.client.clone();
         let now = client.transport.whole_recovery(client.id(), RecoveryQuery::ENDED).await?;
         let now = now.ok_or_else(|| run_without_records(client.id()))?;
-        self.appender.check_current(&now)?;
-        self.appender.check_not_taken_over(&now)?;
+        // A skip may have voided the end of a covered call since this process opened the run: the call is pending.
+        self.adopt(&now)?;
         self.replay.add_covered(&now.completed);
         Ok(())
     }

@@ -51,6 +51,8 @@ pub(super) async fn read_answer(spec: &CallSpec<'_>, taken: TakenCall, busy: &Bu
         if guard.appender.state.is_lost() {
             guard.appender.check_ready()?;
         }
+        // Or a skip has voided it. The next call reads an unresolved call again.
+        guard.replay.mark_uncertain(id.borrow(), false);
         return Err(spec.pending(&id, "its recorded answer was not found"));
     }
     // The request stays available: an agent may try the call again after this error, and its effect must not run.

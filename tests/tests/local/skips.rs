@@ -1,7 +1,8 @@
 //! Skips of applied records over HTTP: a displaced record permits no second run, in every build of the index.
 
 use anyhow::{Context, ensure};
-use runlog_producer::{Config, Journal, Runlog};
+use runlog_producer::{Config, Journal, LoopState, Runlog};
+use runlog_schemas::answer::ErrorKind;
 use runlog_tests::server::{Launch, Server};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -400,5 +401,26 @@ fn a_void_call_is_not_cleared_while_the_run_has_an_equal_call() -> anyhow::Resul
     ensure!(status == 409 && refused["kind"] == "conflict", "{refused}");
     ensure!(refused["detail"].as_str().is_some_and(|detail| detail.contains("call paid is equal")), "{refused}");
     ensure!(decide(true)?.1["outcome"] == "applied");
+    Ok(())
+}
+
+#[test]
+fn a_covered_call_whose_end_is_voided_later_does_not_run_for_a_process_that_begins_at_the_start() -> anyhow::Result<()>
+{
+    let server = Launch::temporary()?.partitions(1).start()?;
+    let runtime = tokio::runtime::Runtime::new()?;
+    let arguments = json!({ "invoice": 7 });
+    let config = Config::new(Journal::Http(server.url.clone()), "test");
+    let effect = |result| move |_| async move { Ok(json!(result).into()) };
+    let journal = runtime.block_on(Runlog::connect(config))?;
+    let run = runtime.block_on(journal.open(RUN))?;
+    runtime.block_on(run.tool("pay", &arguments).once(effect("paid")))?;
+    let result = server.get("/v1/runs/r/recovery")?.1["position"]["offset"].clone();
+    runtime.block_on(run.checkpoint(&LoopState::default()))?;
+    let late = runtime.block_on(journal.open(RUN))?;
+    skip(&server, result.as_u64().context("an offset")?)?;
+    let error = runtime.block_on(late.tool("pay", &arguments).once(effect("paid twice"))).expect_err("it is pending");
+    ensure!(error.kind() == ErrorKind::ReconcileRequired, "{error}");
+    server.terminate()?;
     Ok(())
 }

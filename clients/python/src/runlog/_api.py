@@ -278,13 +278,19 @@ class Api:
         if the run has none. The server has the feature `call_keys`.
 
         Not at `latest`: a server that reads from a deposed leader may not know the call. As of a position it raises `Stale`."""
-        consistency = f"at-least={at_least['partition']}:{at_least['offset']}"
+        return self._find_at(at_least, f"{run_path(run_id)}/lookup{query(tool=tool, key=key)}")
 
-        def path(log: str) -> str:
-            return f"{run_path(run_id)}/lookup{query(tool=tool, key=key, consistency=consistency + log)}"
-
+    def _find_at(self, at_least: Object | None, path: str) -> Steps[Object | None]:
+        """As `find`, at least as of a position."""
+        if at_least is None:
+            return (yield from self.find(path))
+        consistency = segment(f"at-least={at_least['partition']}:{at_least['offset']}")
         try:
-            return (yield from self._get_at(at_least, path, self.config.deadline))
+            return (
+                yield from self._get_at(
+                    at_least, lambda log: f"{path}&consistency={consistency}{segment(log)}", self.config.deadline
+                )
+            )
         except NotFound:
             return None
 
@@ -316,14 +322,14 @@ class Api:
             cursor = page.get("next_cursor")
         return whole
 
-    def pending(self, run_id: str) -> Steps[Object | None]:
-        """A recovery without a checkpoint, with all pending effects. They come first, so few pages are read, however many
-        calls the run has."""
+    def pending(self, run_id: str, at_least: Object | None = None) -> Steps[Object | None]:
+        """A recovery without a checkpoint, with all pending effects: at `latest`, or at least as of a position. They come first, so
+        few pages are read, however many calls the run has."""
         path = f"{run_path(run_id)}/recovery{query(from_start=True, content=False, limit=1)}"
-        whole: Object | None = yield from self.find(path)
+        whole: Object | None = yield from self._find_at(at_least, path)
         page = whole
         while whole and page and page.get("next_cursor") and not any(page[part] for part in _AFTER_PENDING):
-            page = yield from self.find(f"{path}&cursor={segment(page['next_cursor'])}")
+            page = yield from self._find_at(at_least, f"{path}&cursor={segment(page['next_cursor'])}")
             if page is None:
                 # A call that is missing here would count as decided.
                 raise _missing_page(run_id)

@@ -2,8 +2,8 @@
 calls.
 
 call with a key     ─▶ many calls, and a server that looks keys up: one lookup
-                       otherwise: all ended calls, once
-call without a key  ─▶ a process that did not resume at the checkpoint: all ended calls, once
+                       otherwise: all calls, once
+call without a key  ─▶ a process that did not resume at the checkpoint: all calls, once
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Covered:
         return "call_keys" in (yield from self._api.features())
 
     def read_all(self, replay: Replay) -> Steps[None]:
-        """Adds all covered calls that have ended, once."""
+        """Adds all covered calls, once."""
         if replay.lacks_covered:
             found = yield from self._api.recovery(self._run_id, from_start=True, content=False)
-            replay.add_covered(found["completed"] if found is not None else ())
+            replay.add_covered(found or {"completed": [], "pending": []})

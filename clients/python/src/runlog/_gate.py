@@ -397,6 +397,8 @@ class Gate:
                 raise self.refusals.answer_lost(found.id, answer["status"], lost)
             # A status without an answer must not look like an empty answer.
             if answer["status"] not in ("completed", "failed"):
+                # The next call reads an unresolved call again.
+                session.replay.mark_unresolved(found)
                 raise self.refusals.reconcile(found.id, "its recorded answer was not found")
             if (mark := read_marker(found.id, answer["result"])) is not None:
                 raise self.refusals.not_recorded(found.id, mark)

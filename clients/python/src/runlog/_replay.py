@@ -58,10 +58,12 @@ def pending_call(pending: Object) -> PendingCall:
     return PendingCall(safe, pending["reason"], pending["attempts"], tuple(pending["evidence"]))
 
 
-def recorded_call(pending: Object) -> RecordedCall | None:
-    """Reads a pending effect. `None` for an effect without a fingerprint, which no call of an agent can match."""
-    found = pending.get("fingerprint")
-    return RecordedCall(pending["id"], found, pending_call(pending), pending["tool_name"]) if found else None
+def recorded_call(found: Object) -> RecordedCall | None:
+    """Reads a completed or pending call. `None` for an effect without a fingerprint, which no call of an agent can match."""
+    if not found.get("fingerprint"):
+        return None
+    pending = pending_call(found) if "class" in found else None
+    return RecordedCall(found["id"], found["fingerprint"], pending, found["tool_name"])
 
 
 def request_order(call: Object) -> RequestOrder:
@@ -108,7 +110,7 @@ class Replay:
         self._unanswered: dict[str, RequestOrder] = {}
         self._unresolved: dict[str, str] = {}
         """The tools of pending requests that block new effects, by request."""
-        self._used: set[str] = set()
+        self._used: dict[str, RequestOrder | None] = {}
         """Requests without a key that have answered a call of this agent. They answer no other call, even if the journal refuses
         their result or a skip voids it, so that they are pending again."""
         self._details: dict[str, Object] = {}
@@ -128,16 +130,15 @@ class Replay:
         """The run's last record as of the recovery."""
         self.lacks_covered = self.covers > 0
         """Whether `add_covered` must add the requests that the checkpoint covers before one of them can be found."""
-        found: list[tuple[RequestOrder, CallKey, RecordedCall]] = [
-            (request_order(done), key_of(done), RecordedCall(done["id"], done["fingerprint"], tool=done["tool_name"]))
-            for done in recovery["completed"]
-        ]
         for pending in recovery["pending"]:
             # Possibly no call can match it, and no new effect runs until it is decided.
             self._mark_uncertain(pending)
-            if (call := recorded_call(pending)) is not None:
-                found.append((request_order(pending), key_of(pending), call))
-        self._uncovered = frozenset(call.id for _, _, call in found)
+        found: list[tuple[RequestOrder, CallKey, RecordedCall]] = [
+            (request_order(each), key_of(each), call)
+            for each in [*recovery["completed"], *recovery["pending"]]
+            if (call := recorded_call(each)) is not None
+        ]
+        self._uncovered = {call.id for _, _, call in found}
         covered = {pending["id"] for pending in recovery["pending"] if self._has_answered(pending)}
         for order, key, call in sorted(found, key=lambda entry: entry[0]):
             (self._covered if call.id in covered else self._unanswered)[call.id] = order
@@ -151,25 +152,29 @@ class Replay:
         at the run's beginning."""
         return self.lacks_covered and (key not in self._keyed if key is not None else not self.at_checkpoint)
 
-    def add_covered(self, ended: Iterable[Object]) -> None:
-        """Adds the ended requests that the checkpoint covers, from a list of all ended requests. They precede the others."""
+    def add_covered(self, recovery: Object) -> None:
+        """Adds the requests that the checkpoint covers, from a recovery of the whole run. A skip may have voided an end since the
+        process opened the run, so that a request is pending."""
         self.lacks_covered = False
         keyed: dict[tuple[str, str], RecordedCall] = {}
         found: defaultdict[str, list[RecordedCall]] = defaultdict(list)
-        for done in sorted(ended, key=request_order):
-            if done["journal_seq"] > self.covers or done["id"] in self._uncovered:
+        for each in sorted([*recovery["completed"], *recovery["pending"]], key=request_order):
+            if each["journal_seq"] > self.covers or each["id"] in self._uncovered:
                 continue
-            call, key = RecordedCall(done["id"], done["fingerprint"], tool=done["tool_name"]), key_of(done)
+            if "class" in each:
+                self._mark_uncertain(each)
+            call, key = recorded_call(each), key_of(each)
+            if call is None:
+                continue
             if key is not None:
                 keyed.setdefault(key, call)
             else:
-                self._covered[call.id] = request_order(done)
+                self._covered[call.id] = request_order(each)
                 found[call.fingerprint].append(call)
         self._keyed = {**keyed, **{key: call for key, call in self._keyed.items() if key not in keyed}}
-        order = self._unanswered | self._covered
         for fingerprint, calls in found.items():
             calls.extend(self._keyless[fingerprint])
-            self._keyless[fingerprint] = deque(sorted(calls, key=lambda call: order.get(call.id, (0, 0))))
+            self._keyless[fingerprint] = deque(sorted(calls, key=lambda call: self._order(call.id)))
 
     def add_keyed(self, key: tuple[str, str], call: RecordedCall) -> None:
         """Adds the request with a key, which the checkpoint covers."""
@@ -212,15 +217,21 @@ class Replay:
         return [key for of, key in self._keyed if of == tool]
 
     def put_back(self, key: CallKey, call: RecordedCall) -> None:
-        """Puts back a request whose answer did not reach the agent, so that it answers the next call."""
-        self._used.discard(call.id)
+        """Puts back a request whose answer did not reach the agent. It answers a call again, in the order of the log."""
+        if (order := self._used.pop(call.id, None)) is not None:
+            self._unanswered[call.id] = order
         if key is not None:
             self._keyed[key] = call
-        else:
-            self._keyless[call.fingerprint].appendleft(call)
+            return
+        queue = self._keyless[call.fingerprint]
+        order = self._order(call.id)
+        queue.insert(next((at for at, other in enumerate(queue) if self._order(other.id) > order), len(queue)), call)
+
+    def _order(self, call_id: str) -> RequestOrder:
+        return self._unanswered.get(call_id) or self._covered.get(call_id) or (0, 0)
 
     def restore(self, key: CallKey, call: RecordedCall) -> None:
-        """Makes a request answer the next call, whether or not it was taken before."""
+        """As `put_back`, whether or not the request was taken before."""
         self._remove(call.id, call.fingerprint)
         if call.pending is not None and not call.pending.retry_safe:
             self._unresolved[call.id] = call.tool
@@ -253,9 +264,12 @@ class Replay:
             if call is None or self._is_used(call, pending):
                 self._mark_uncertain(pending)
                 continue
-            self._unanswered.setdefault(call.id, request_order(pending))
+            self._uncovered.add(call.id)
+            if call.id not in self._covered:
+                self._unanswered.setdefault(call.id, request_order(pending))
             key = key_of(pending)
-            known = key in self._keyed if key is not None else call in self._keyless.get(call.fingerprint, ())
+            queue = self._keyless.get(call.fingerprint, ())
+            known = key in self._keyed if key is not None else any(known.id == call.id for known in queue)
             if not known:
                 self.restore(key, call)
 
@@ -277,14 +291,18 @@ class Replay:
 
     def mark_answered(self, call_id: str) -> None:
         """Marks that the agent has received the request's answer."""
-        self._unanswered.pop(call_id, None)
+        order = self._unanswered.pop(call_id, None)
         self._unresolved.pop(call_id, None)
         for key, call in self._keyed.items():
             if call.id == call_id:
                 self._keyed[key] = replace(call, pending=None)
                 break
         else:
-            self._used.add(call_id)
+            self._used.setdefault(call_id, order)
+
+    def mark_unresolved(self, call: RecordedCall) -> None:
+        """Marks a request that may be pending, until the journal's state is read."""
+        self._unresolved[call.id] = call.tool
 
     def _mark_uncertain(self, pending: Object) -> None:
         self._details[pending["id"]] = pending
@@ -328,7 +346,8 @@ class Replay:
         return any(call.pending is not None and call.pending.retry_safe for call in calls)
 
     def refresh(self, recovery: Object) -> None:
-        """Updates pending requests from the journal: decisions and evidence may have been recorded in the meantime."""
+        """Updates requests from the journal: decisions and evidence may have been recorded in the meantime, and a skip may have
+        voided an end."""
         still = {pending["id"]: pending for pending in recovery["pending"]}
         self._details = still
         self._unresolved = {
@@ -338,8 +357,6 @@ class Replay:
         }
 
         def refreshed(call: RecordedCall) -> RecordedCall:
-            if call.pending is None:
-                return call
             pending = still.get(call.id)
             if pending is not None and pending["class"] != "retry_safe":
                 self._unresolved[call.id] = call.tool

@@ -90,10 +90,9 @@ class Settling:
             if self.writer.ended is None or not may_have_ended:
                 self.writer.check_over()
         abandoned, returned = self.outbox.take_interrupted()
-        # In reverse, because each goes to the front.
-        for key, call in reversed(abandoned):
+        for key, call in abandoned:
             self.replay.restore(key, call)
-        for call in reversed(returned):
+        for call in returned:
             self.replay.put_back(None, call)
         if self.writer.over is not None:
             return
@@ -203,15 +202,15 @@ class Settling:
 
     def refresh(self) -> Steps[None]:
         """Reads decisions that were made since."""
+        writer = self.writer
         now = yield from self.api.pending(self.run_id)
-        if now is not None and now["epoch"] > self.writer.epoch and self.writer.ended is None:
+        if now is not None and (now["epoch"], now["next_journal_seq"]) < (writer.epoch, writer.next_journal_seq):
+            # The answer is of an older state and lacks newer calls, or a skip has taken the last numbers away.
+            now = yield from self.api.pending(self.run_id, writer.seen)
+        if now is not None and now["epoch"] > writer.epoch and writer.ended is None:
             # Its calls are another process's.
-            raise self.writer.not_writer_in(now["epoch"])
-        # An answer of an older state may lack newer calls.
-        if now is not None and (now["epoch"], now["next_journal_seq"]) >= (
-            self.writer.epoch,
-            self.writer.next_journal_seq,
-        ):
+            raise writer.not_writer_in(now["epoch"])
+        if now is not None and now["epoch"] >= writer.epoch:
             self.replay.refresh(now)
             self.replay.adopt(now, lambda call: call in self.outbox.running or call in self.outbox.results)
 

@@ -79,6 +79,8 @@ class Writer:
         self.epoch = 0
         self.next_journal_seq = 1
         self.next_checkpoint_seq = 1
+        self.seen: Object | None = None
+        """The position of the run's last known record."""
         self.over: Error | None = None
         """The error for further appends, if the run was lost or ended."""
         self.ended: str | None = None
@@ -164,7 +166,13 @@ class Writer:
             raise self.not_writer_in(head["epoch"])
         self.next_journal_seq = head["next_journal_seq"]
         self.next_checkpoint_seq = head["next_checkpoint_seq"]
+        self._note_position(head)
         self.numbers_unsure = False
+
+    def _note_position(self, answer: Object) -> None:
+        position: Object | None = answer.get("position")
+        if position is not None and (self.seen is None or position["offset"] > self.seen["offset"]):
+            self.seen = position
 
     def sync_if_unsure(self) -> Steps[None]:
         """Reads the next numbers after a refusal."""
@@ -280,6 +288,7 @@ class Writer:
         return outcomes
 
     def _note(self, record: Record, outcome: Object) -> None:
+        self._note_position(outcome)
         if not took_effect(outcome) or payload_type(record) == "batch":
             # A refusal may consume numbers, and a batch consumes a number for each of its numbered records.
             self.numbers_unsure = True

@@ -54,6 +54,11 @@ impl Covered {
         pending_key(pending).is_none() && pending.journal_seq <= self.covers && !self.listed.contains(&pending.id)
     }
 
+    /// Notes a request that is added as pending: a list of covered calls adds it no second time.
+    pub(super) fn note_recovered(&mut self, pending: &Pending) {
+        self.recovered.entry(pending.id.clone()).or_insert(pending.into());
+    }
+
     /// Whether this process resumes at the checkpoint and has the answer of a pending request in its messages.
     pub(super) fn holds_answer(&self, pending: &Pending) -> bool {
         self.is_skipped && self.has_answered(pending)

@@ -317,6 +317,56 @@ fn a_pending_request_that_the_checkpoint_covers_as_answered_answers_only_a_proce
 }
 
 #[test]
+fn requests_that_are_put_back_answer_in_the_order_of_the_log() {
+    let calls = ["first", "second", "third"].map(|id| completed(id, if id == "first" { 1 } else { 2 }, "v1:a", None));
+    let calls = calls.into_iter().enumerate().map(|(at, mut call)| {
+        call["occurrence"] = json!(at + 1);
+        call
+    });
+    let mut replay = Replay::new(&recovery(calls.collect(), Vec::new()));
+    let taken = [(); 3].map(|()| take(&mut replay, None, "v1:a"));
+    replay.mark_answered(id("second").borrow(), 0);
+    for decision in taken {
+        let Decision::Recorded(call) = decision else { panic!("not recorded") };
+        replay.put_back(None, call);
+    }
+    assert_eq!(replay.unanswered(0), ["first", "second", "third"].map(id), "one of them as it was answered");
+    for request in ["first", "second", "third"] {
+        assert_eq!(answered_by(take(&mut replay, None, "v1:a")), request);
+    }
+}
+
+#[test]
+fn a_request_whose_end_a_skip_voids_is_pending_for_its_next_call() {
+    let open = [
+        pending("keyless", 1, Some("v1:a"), None, "reconcile_required"),
+        pending("keyed", 2, Some("v1:a"), Some("k"), "retry_safe"),
+    ];
+    let done = vec![completed("keyless", 1, "v1:a", None), completed("keyed", 2, "v1:a", Some("k"))];
+    let mut first = Replay::new(&recovery(done.clone(), Vec::new()));
+    first.refresh(&recovery(Vec::new(), open.to_vec()));
+    // A process that begins at the start reads the calls that the checkpoint covers when it makes its first call.
+    let mut late = Replay::new(&at_checkpoint(8, Vec::new(), Vec::new()));
+    late.adopt(&recovery(Vec::new(), open.to_vec()), |_| false);
+    late.add_covered(&ended(vec![completed("after", 3, "v1:a", None)]));
+    for (replay, unanswered) in [(&mut first, vec!["keyless", "keyed"]), (&mut late, vec!["keyless", "keyed", "after"])]
+    {
+        assert_eq!(replay.unresolved(), Some(id("keyless").borrow()));
+        assert_eq!(replay.unanswered(0), unanswered.into_iter().map(id).collect::<Vec<_>>());
+        for (key, request) in [(None, "keyless"), (Some("k"), "keyed")] {
+            let Decision::Recorded(call) = take(replay, key, "v1:a") else { panic!("not recorded") };
+            assert!(call.id == id(request) && call.pending.is_some(), "{call:?}");
+        }
+    }
+    // The call ended again before the list was read, and answers once.
+    let mut twice = Replay::new(&at_checkpoint(8, Vec::new(), Vec::new()));
+    twice.adopt(&recovery(Vec::new(), open.to_vec()), |_| false);
+    twice.add_covered(&ended(done));
+    assert_eq!(answered_by(take(&mut twice, None, "v1:a")), "keyless");
+    assert_eq!(take(&mut twice, None, "v1:a"), Decision::New);
+}
+
+#[test]
 fn a_request_is_unanswered_until_the_agent_has_its_answer() {
     let mut replay = Replay::new(&recovery(vec![completed("new", 8, "v1:a", None)], Vec::new()));
     let call =

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import hashlib
@@ -23,6 +24,7 @@ from conftest import Server, command
 from faults import SyncFaults
 from runlog import Config, Conflict, Fenced, MissingContent, Usage, sync
 from runlog.langgraph import RunlogSaver
+from runlog.langgraph._threads import Thread
 from test_langgraph import chain, forks, one, with_id
 
 OLD_THREAD = Path(__file__).with_name("old_thread.json")
@@ -271,6 +273,39 @@ def test_a_worker_continues_after_a_claim_that_came_too_late(url, prefix, claims
                 {},
             )
         assert b.get_tuple(PLACE).config == at
+
+
+@pytest.mark.parametrize("order", [["checkpoint", "writes"], ["writes", "checkpoint"]], ids=" ".join)
+async def test_a_loop_whose_claim_is_refused_claims_with_no_other_write(url, prefix, monkeypatch, order):
+    """A loop puts a checkpoint and its writes at once. Both end, or the loop ends and has fenced the other worker."""
+    claim, beside = Thread._append_claim, []
+
+    def claim_after_writes(thread, claiming, parent, head):
+        for write in beside:
+            beside.clear()
+            write()
+        return claim(thread, claiming, parent, head)
+
+    with RunlogSaver.connect(url, prefix=prefix) as a:
+        first = a.put(PLACE, with_id(1), {}, {})
+        async with RunlogSaver.connect(url, prefix=prefix) as b:
+            read = (await b.aget_tuple(PLACE)).config
+            child = {"configurable": {**read["configurable"], "checkpoint_id": with_id(2)["id"]}}
+            puts = {
+                "checkpoint": b.aput(read, with_id(2), {}, {}),
+                "writes": b.aput_writes(child, [("log", "b")], "task"),
+            }
+            # The other worker's writes change the run, and not the number of its next checkpoint.
+            beside.append(lambda: a.put_writes(first, [("log", "a")], "task"))
+            monkeypatch.setattr(Thread, "_append_claim", claim_after_writes)
+            ended = await asyncio.gather(*(puts[each] for each in order), return_exceptions=True)
+            assert [type(error) for error in ended] == [Fenced, Fenced] and not beside
+            assert epoch_of(url, f"{prefix}t") == 1
+            last = a.put(first, with_id(3), {}, {})
+            # A loop that reads the thread again continues it.
+            found = await b.aget_tuple(PLACE)
+            assert found.config == last
+            await b.aput(found.config, with_id(4), {}, {})
 
 
 def test_of_two_workers_that_fence_each_other_the_last_writer_continues(url, prefix):

@@ -228,11 +228,11 @@ export class RunlogSaver extends BaseCheckpointSaver {
     const { id } = checkpoint;
     const thread = this.#thread(threadId);
     const [own, before] = [keyOf(ns, id), keyOf(ns, parent)];
-    const refused = thread.refusalOf(before) ?? (parent !== undefined && id < parent ? clockConflict(threadId, id, parent) : undefined);
-    // The loop may still put writes of this checkpoint, and its successor.
-    if (refused) throw thread.refuse(own, refused);
     const encoding = started(this.#encoded(checkpoint, metadata, newVersions, parent, thread.known.get(ns)));
     await thread.locked(async () => {
+      const refused = thread.refusalOf(before) ?? (parent !== undefined && id < parent ? clockConflict(threadId, id, parent) : undefined);
+      // The loop may still put writes of this checkpoint, and its successor.
+      if (refused) throw thread.refuse(own, refused);
       const { draft, entry } = await encoding;
       // A change of the state beside a loop forks the thread on purpose. Parallel subgraphs may share a namespace.
       const isLoop = !ns && (metadata.source === "input" || metadata.source === "loop");
@@ -266,11 +266,13 @@ export class RunlogSaver extends BaseCheckpointSaver {
     const { threadId, ns, id } = targetOf(config);
     if (id === undefined) throw new Usage("the config of writes has no checkpoint_id");
     const thread = this.#thread(threadId);
-    const refused = thread.refusalOf(keyOf(ns, id));
-    if (refused) throw refused;
     const encoding = started(Promise.all(writes.map(async ([channel, value], at): Promise<Json> =>
       [WRITES_IDX_MAP[channel] ?? at, channel, await dump(this.serde, value, `a write to the channel ${channel}`)])));
     await thread.locked(async () => {
+      // Checked under the lock: the checkpoint may be refused while its writes wait for the lock. They must not claim the thread for a
+      // loop that has ended.
+      const refused = thread.refusalOf(keyOf(ns, id));
+      if (refused) throw refused;
       const content = { task: taskId, path: taskPath, writes: await encoding };
       await thread.write(keyOf(ns, id), (writer) => thread.putWrites(writer, ns, id, content), true);
     });

@@ -123,6 +123,40 @@ test("a_worker_whose_claim_comes_after_a_newer_checkpoint_ends_and_the_writer_of
   }
 });
 
+test("a_loop_whose_claim_is_refused_claims_with_no_other_write", async () => {
+  // A loop puts a checkpoint and its writes at once. Both end, or the loop ends and has fenced the other worker.
+  for (const isWrittenFirst of [false, true]) {
+    const config = thread();
+    const a = saverOf();
+    await a.getTuple(config);
+    const first = await put(a, config, "first");
+    let isBeside = false;
+    const b = saverOf({ fetch: async (path, init) => {
+      // The other worker's writes change the run, and not the number of its next checkpoint.
+      if (path.includes("/claims") && !isBeside) {
+        isBeside = true;
+        await a.putWrites(first, [["log", ["a"]]], "task");
+      }
+      return fetch(path, init);
+    } });
+    const { config: read } = await b.getTuple(config);
+    const id = uuid6(0);
+    const child = { configurable: { ...read.configurable, checkpoint_id: id } };
+    const puts = [
+      () => b.put(read, { ...emptyCheckpoint(), id }, { ...metadata, source: "loop", tag: "b" }, {}),
+      () => b.putWrites(child, [["log", ["b"]]], "task"),
+    ];
+    const ended = await Promise.allSettled((isWrittenFirst ? puts.reverse() : puts).map((each) => each()));
+    assert.ok(ended.every(({ reason }) => reason instanceof Fenced) && isBeside, JSON.stringify(ended));
+    assert.equal(await claims(config), 1);
+    const last = await put(a, first, "second");
+    // A loop that reads the thread again continues it.
+    const found = await b.getTuple(config);
+    assert.equal(found.config.configurable.checkpoint_id, last.configurable.checkpoint_id);
+    await put(b, found.config, "third");
+  }
+});
+
 test("the_newest_checkpoint_is_the_last_one_in_the_log_and_an_id_below_its_parents_is_refused", async () => {
   const config = thread();
   const [early, late] = [uuid6(0), uuid6(0)];

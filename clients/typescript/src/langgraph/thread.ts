@@ -229,11 +229,21 @@ export class Thread extends Reader {
         if (!(error instanceof Fenced)) throw error;
         // Another claim or record came first. Checks whether its worker gives up.
         if (regains) return this.#ready(parent, forWrites);
-        if (parent !== undefined) this.#refusedClaims.add(parent);
+        if (parent !== undefined) this.#noteRefusedClaim(parent, forWrites);
         throw error;
       }
     }
     return this.#begin(claiming, parent, head, regains);
+  }
+
+  /** Notes that the loop of a write ends. Writes may come before their checkpoint, whose put would claim the thread again: the checkpoints
+   * that this saver read in the same state as the loop get the same error until they are read again. */
+  #noteRefusedClaim(parent: Key, forWrites: boolean): void {
+    this.#refusedClaims.add(parent);
+    if (!forWrites || this.#seen.has(parent)) return;
+    const [ns] = placeOf(parent);
+    const seen = this.#lastSeen(parent, true);
+    for (const [key, version] of this.#seen) if (placeOf(key)[0] === ns && isSame(seen, version)) this.#refusedClaims.add(key);
   }
 
   async #begin(claimed: Writer, parent: Key | undefined, head: Head | undefined, regains: boolean): Promise<Writer> {

@@ -79,12 +79,6 @@ def put(
     """Puts a checkpoint. Raises `Conflict` for an id below its parent's: readers that compare ids would consider it the
     older checkpoint."""
     target, checkpoint_id = Target.of(config), checkpoint["id"]
-    refused = thread.refused.get((target.ns, target.checkpoint_id))
-    if refused is None and target.checkpoint_id is not None and checkpoint_id < target.checkpoint_id:
-        refused = _clock_conflict(target, checkpoint_id, target.checkpoint_id)
-    if refused is not None:
-        # The loop may still put writes of this checkpoint, and its successor.
-        raise thread.refuse((target.ns, checkpoint_id), refused).copy()
     rest: dict[str, Any] = dict(checkpoint)
     values, known = rest.pop("channel_values"), thread.pieces.get(thread.run_id, target.ns)
     draft = Draft(serde, values, checkpoint["channel_versions"], new_versions, known)
@@ -104,6 +98,12 @@ def put(
 
     yield from thread.acquire()
     try:
+        refused = thread.refused.get((target.ns, target.checkpoint_id))
+        if refused is None and target.checkpoint_id is not None and checkpoint_id < target.checkpoint_id:
+            refused = _clock_conflict(target, checkpoint_id, target.checkpoint_id)
+        if refused is not None:
+            # The loop may still put writes of this checkpoint, and its successor.
+            raise thread.refuse((target.ns, checkpoint_id), refused).copy()
         try:
             # A change of the state beside a loop forks the thread on purpose. Parallel subgraphs may share a namespace.
             if not target.ns and metadata.get("source") in ("input", "loop"):
@@ -142,8 +142,6 @@ def put_writes(
 ) -> Steps[None]:
     """Puts writes of a checkpoint. The reader decides which of several writes count."""
     target = Target.of(config)
-    if (refused := thread.refused.get((target.ns, target.checkpoint_id))) is not None:
-        raise refused.copy()
     found: list[Json] = [
         [WRITES_IDX_MAP.get(channel, at), channel, dump(serde, value, f"a write to the channel {channel}")]
         for at, (channel, value) in enumerate(writes)
@@ -155,6 +153,10 @@ def put_writes(
 
     yield from thread.acquire()
     try:
+        # Checked under the lock: the checkpoint may be refused while its writes wait for the lock. They must not claim the
+        # thread for a loop that has ended.
+        if (refused := thread.refused.get((target.ns, target.checkpoint_id))) is not None:
+            raise refused.copy()
         yield from thread.write((target.ns, target.checkpoint_id), once, for_writes=True)
     finally:
         thread.lock.release()

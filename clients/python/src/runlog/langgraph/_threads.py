@@ -259,7 +259,7 @@ class Thread(Reader):
                     # Another claim or record came first. Checks whether its worker gives up.
                     return (yield from self.ready(parent, for_writes=for_writes))
                 if parent is not None:
-                    self._refused_claims.add(parent)
+                    self._note_refused_claim(parent, for_writes=for_writes)
                 raise
         claiming.records.base64 = takes_base64
         claimed, self._claiming = claiming, None
@@ -307,6 +307,14 @@ class Thread(Reader):
             yield from self._sync((yield from self.ready(None)))
         finally:
             self.lock.release()
+
+    def _note_refused_claim(self, parent: Key, *, for_writes: bool) -> None:
+        """Notes that the loop of a write ends. Writes may come before their checkpoint, whose put would claim the thread again:
+        the checkpoints that this object read in the same state as the loop get the same error until they are read again."""
+        self._refused_claims.add(parent)
+        if for_writes and parent not in self._seen:
+            seen = self._last_seen(parent, for_writes=True)
+            self._refused_claims.update(key for key, read in self._seen.items() if key[0] == parent[0] and read == seen)
 
     def _settle(self, writer: Writer) -> Steps[None]:
         settled = yield from writer.settle()

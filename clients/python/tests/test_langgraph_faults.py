@@ -275,9 +275,14 @@ def test_a_worker_continues_after_a_claim_that_came_too_late(url, prefix, claims
         assert b.get_tuple(PLACE).config == at
 
 
-@pytest.mark.parametrize("order", [["checkpoint", "writes"], ["writes", "checkpoint"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "order",
+    [["checkpoint", "writes", "ahead"], ["writes", "checkpoint", "ahead"], ["ahead", "writes", "checkpoint"]],
+    ids=" ".join,
+)
 async def test_a_loop_whose_claim_is_refused_claims_with_no_other_write(url, prefix, monkeypatch, order):
-    """A loop puts a checkpoint and its writes at once. Both end, or the loop ends and has fenced the other worker."""
+    """A loop puts a checkpoint and its writes at once, and runs ahead: it may put writes of a checkpoint that it puts later. All of
+    them end, or the loop ends and has fenced the other worker."""
     claim, beside = Thread._append_claim, []
 
     def claim_after_writes(thread, claiming, parent, head):
@@ -290,16 +295,17 @@ async def test_a_loop_whose_claim_is_refused_claims_with_no_other_write(url, pre
         first = a.put(PLACE, with_id(1), {}, {})
         async with RunlogSaver.connect(url, prefix=prefix) as b:
             read = (await b.aget_tuple(PLACE)).config
-            child = {"configurable": {**read["configurable"], "checkpoint_id": with_id(2)["id"]}}
-            puts = {
-                "checkpoint": b.aput(read, with_id(2), {}, {}),
-                "writes": b.aput_writes(child, [("log", "b")], "task"),
-            }
+
+            def put_writes(number):
+                child = {"configurable": {**read["configurable"], "checkpoint_id": with_id(number)["id"]}}
+                return b.aput_writes(child, [("log", "b")], "task")
+
+            puts = {"checkpoint": b.aput(read, with_id(2), {}, {}), "writes": put_writes(2), "ahead": put_writes(9)}
             # The other worker's writes change the run, and not the number of its next checkpoint.
             beside.append(lambda: a.put_writes(first, [("log", "a")], "task"))
             monkeypatch.setattr(Thread, "_append_claim", claim_after_writes)
             ended = await asyncio.gather(*(puts[each] for each in order), return_exceptions=True)
-            assert [type(error) for error in ended] == [Fenced, Fenced] and not beside
+            assert [type(error) for error in ended] == [Fenced] * 3 and not beside
             assert epoch_of(url, f"{prefix}t") == 1
             last = a.put(first, with_id(3), {}, {})
             # A loop that reads the thread again continues it.

@@ -2,6 +2,7 @@
 
     at once       worker a ─server 1─▶ thread ◀─server 2─ worker b   one continues, always; no turn of a worker that ended is lost
     one process   two loops of one saver at once                     the same
+                  The requests of both go one at a time, in an order that chance decides.
     skewed clocks worker a, b, a, … in turns, each with a clock of its own: a turn is kept, or refused by name
 
 With `--brokers` the workers have two servers on that broker, with `--containers` on a broker in a container. Else both have
@@ -30,11 +31,13 @@ from langgraph.graph import END, START, StateGraph
 
 from conftest import Server
 from runlog import Conflict, Fenced
+from runlog._http import AsyncHttp
+from runlog._wire import Request, Response
 from runlog.langgraph import RunlogSaver
 
-APART_MAX = 0.02
-"""The maximum number of seconds between the starts of two workers."""
-NODE_MAX = 0.01
+ARRIVE_STEPS = 20
+"""The steps of the event loop after an answer in which a worker can reach its next request."""
+NODES_MAX = 3
 SKEW_MAX = 600
 """The maximum number of seconds by which a worker's clock is wrong."""
 TURNS = 5
@@ -44,19 +47,75 @@ class State(TypedDict):
     log: Annotated[list[str], operator.add]
 
 
-def compiled(saver: RunlogSaver, seconds: Sequence[float]) -> Any:
-    """A graph with a node for each of `seconds`, which takes this time."""
-    graph, before = StateGraph(State), START
-    for number, pause in enumerate(seconds):
+class Turns:
+    """Lets one request at a time go while it is entered, in an order that chance decides."""
 
-        async def node(_: State, number: int = number, pause: float = pause) -> Any:
-            await asyncio.sleep(pause)
+    def __init__(self, chance: random.Random) -> None:
+        self._random, self._waiting, self._arrived = chance, list[asyncio.Event](), asyncio.Event()
+        self._answered = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    def __exit__(self, *_: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        self._task = None
+
+    async def send(self, http: AsyncHttp, request: Request) -> Response:
+        if self._task is None:
+            return await http.send(request)
+        turn = asyncio.Event()
+        self._waiting.append(turn)
+        self._arrived.set()
+        await turn.wait()
+        try:
+            return await http.send(request)
+        finally:
+            self._answered.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._arrived.wait()
+            for _ in range(ARRIVE_STEPS):
+                await asyncio.sleep(0)
+            self._answered.clear()
+            self._waiting.pop(self._random.randrange(len(self._waiting))).set()
+            if not self._waiting:
+                self._arrived.clear()
+            await self._answered.wait()
+
+
+class InTurn:
+    """A transport whose requests wait for their turn."""
+
+    def __init__(self, http: Any, turns: Turns) -> None:
+        self._http, self._turns = http, turns
+
+    async def send(self, request: Request) -> Response:
+        return await self._turns.send(self._http, request)
+
+    async def close(self) -> None:
+        await self._http.close()
+
+
+def compiled(saver: RunlogSaver, nodes: int, *, is_parallel: bool) -> Any:
+    """A graph with a number of nodes, which run at once or one after the other."""
+    graph, before = StateGraph(State), START
+    for number in range(nodes):
+
+        async def node(_: State, number: int = number) -> Any:
             return {"log": [f"node {number}"]}
 
         graph.add_node(f"node {number}", node)
         graph.add_edge(before, f"node {number}")
-        before = f"node {number}"
-    graph.add_edge(before, END)
+        if is_parallel:
+            graph.add_edge(f"node {number}", END)
+        else:
+            before = f"node {number}"
+    if not is_parallel:
+        graph.add_edge(before, END)
     return graph.compile(checkpointer=saver)
 
 
@@ -70,6 +129,7 @@ class Trials:
 
     def __init__(self, urls: Sequence[str], seed: int) -> None:
         self._urls, self._random = urls, random.Random(seed)
+        self._turns = Turns(self._random)
         self._prefix = f"{uuid.uuid4()}/"
         self.counts, self.failures = Counter[str](), list[str]()
 
@@ -80,18 +140,21 @@ class Trials:
                 await savers.enter_async_context(RunlogSaver.connect(url, prefix=self._prefix))
                 for url in (self._urls[0], self._urls[-1], self._urls[0])
             ]
+            for saver in (a, b):
+                driver = saver._shared.async_
+                assert driver is not None
+                driver.transport = InTurn(driver.transport, self._turns)
             for number in range(trials):
                 await self._at_once("at once", f"once {number}", a, b, reader)
                 await self._at_once("one process", f"process {number}", a, a, reader)
                 await self._skewed_clocks(f"clocks {number}", a, b, reader)
 
-    async def _turn(self, saver: RunlogSaver, thread: str, said: str, wait: float = 0) -> bool:
+    async def _turn(self, saver: RunlogSaver, thread: str, said: str, durability: Any = "sync") -> bool:
         """Invokes the graph. Returns whether it came to its end."""
-        await asyncio.sleep(wait)
-        pauses = [self._random.uniform(0, NODE_MAX) for _ in range(self._random.randint(1, 3))]
+        graph = compiled(saver, self._random.randint(1, NODES_MAX), is_parallel=self._random.random() < 0.5)
         config = {"configurable": {"thread_id": thread}}
         try:
-            await compiled(saver, pauses).ainvoke({"log": [said]}, config, durability="sync")
+            await graph.ainvoke({"log": [said]}, config, durability=durability)
             return True
         except Fenced:
             return False
@@ -123,18 +186,17 @@ class Trials:
         kept = ["before"] if before is not None else []
         if before is not None and not await self._turn(before, thread, "before"):
             self.failures.append(f"{thread} refused its first turn")
-        waits = self._random.sample([0, self._random.uniform(0, APART_MAX)], 2)
-        ended = await asyncio.gather(
-            *(self._turn(saver, thread, said, wait) for saver, said, wait in zip((a, b), "ab", waits, strict=True))
-        )
+        durability = self._random.choice(["sync", "async", "exit"])
+        with self._turns:
+            ended = await asyncio.gather(
+                *(self._turn(saver, thread, said, durability) for saver, said in zip((a, b), "ab", strict=True))
+            )
         count = sum(ended)
         self.counts[kind] += 1
         self.counts[f"{kind}: {('no worker', 'one worker', 'both, in turns')[count]}"] += 1
         if not count:
             owner = {None: "no worker", a: "a", b: "b", reader: "another"}[before]
-            self.failures.append(
-                f"{thread}, last written by {owner}, refused both workers, {waits[1] - waits[0]:+.4f} s apart"
-            )
+            self.failures.append(f"{thread}, last written by {owner}, refused both workers, durability {durability}")
         finished = [said for said, whole in zip("ab", ended, strict=True) if whole]
         await self._check(thread, reader, [*kept, *finished], {*"ab"} - {*finished})
 

@@ -31,6 +31,8 @@ const SEEN_MAX = 1024;
 const AS_READ = ", to continue the thread as it read it";
 /** The maximum number of times that one write takes its thread back. */
 const REGAINS_MAX = 16;
+/** The version of a thread without records. */
+const EMPTY: Version = [0, 1];
 
 /** Sets a member as the newest, and removes the oldest ones. */
 function keep<K, V>(map: Map<K, V>, key: K, value: V, max: number): void {
@@ -76,8 +78,8 @@ export class Thread extends Reader {
   readonly #refused = new Map<Key, RunlogError>();
   /** Checkpoints that were written under a lost claim: a loop that continues from them is superseded. */
   #stale = new Set<Key>();
-  /** Checkpoints whose loop was refused a claim, until they are read again. */
-  readonly #refusedClaims = new Set<Key>();
+  /** The namespace and the version that a loop had read whose claim was refused, until the thread is read again. */
+  #refusedClaim: { ns: string; version: Version } | undefined;
   readonly #loops: Loops;
   readonly known = new Map<string, Known>();
 
@@ -107,7 +109,7 @@ export class Thread extends Reader {
     // An answer that is older than the claim.
     if (this.#writer && !this.#writer.over && head.epoch < this.#writer.epoch) return;
     this.noticeClaim(head);
-    this.#refusedClaims.delete(key);
+    if (["", this.#refusedClaim?.ns].includes(placeOf(key)[0])) this.#refusedClaim = undefined;
     if (isLatest) this.#stale.delete(key);
     if (!this.#stale.has(key)) keep(this.#seen, key, version, SEEN_MAX);
   }
@@ -119,7 +121,7 @@ export class Thread extends Reader {
 
   /** Allows a loop to begin the thread, unless another writer begins it first. */
   noteAbsent(key: Key): void {
-    keep(this.#seen, key, [0, 1], SEEN_MAX);
+    keep(this.#seen, key, EMPTY, SEEN_MAX);
   }
 
   /** Notes a checkpoint that is not stored. */
@@ -191,7 +193,7 @@ export class Thread extends Reader {
    * then there are only claims of workers that continue a thread as they read it. They read an older state, and give up. */
   async #mayRegain(parent: Key, head: Head, forWrites: boolean): Promise<boolean> {
     const writer = this.#writer;
-    if (!writer || head.epoch <= writer.epoch || this.#refusedClaims.has(parent)) return false;
+    if (!writer || head.epoch <= writer.epoch || this.#wasRefused(parent, forWrites)) return false;
     const written: Version = [writer.epoch, writer.nextCheckpointSeq];
     if (!this.#stale.has(parent) && !isSame(this.#lastSeen(parent, forWrites), written)) return false;
     for (const line of await this.api.newestRecords(this.runId, REGAINS_MAX)) {
@@ -229,25 +231,26 @@ export class Thread extends Reader {
         if (!(error instanceof Fenced)) throw error;
         // Another claim or record came first. Checks whether its worker gives up.
         if (regains) return this.#ready(parent, forWrites);
-        if (parent !== undefined) this.#noteRefusedClaim(parent, forWrites);
+        if (parent !== undefined) {
+          const version = this.#lastSeen(parent, forWrites) ?? (head ? versionOf(head) : EMPTY);
+          this.#refusedClaim = { ns: placeOf(parent)[0], version };
+        }
         throw error;
       }
     }
     return this.#begin(claiming, parent, head, regains);
   }
 
-  /** Notes that the loop of a write ends. Writes may come before their checkpoint, whose put would claim the thread again: the checkpoints
-   * that this saver read in the same state as the loop get the same error until they are read again. */
-  #noteRefusedClaim(parent: Key, forWrites: boolean): void {
-    this.#refusedClaims.add(parent);
-    if (!forWrites || this.#seen.has(parent)) return;
-    const [ns] = placeOf(parent);
-    const seen = this.#lastSeen(parent, true);
-    for (const [key, version] of this.#seen) if (placeOf(key)[0] === ns && isSame(seen, version)) this.#refusedClaims.add(key);
+  /** Whether the loop of a write ends, because its claim was refused. A loop that runs ahead has further writes, of checkpoints that were
+   * never put. They must not fence the worker that continues. */
+  #wasRefused(parent: Key, forWrites: boolean): boolean {
+    if (!this.#refusedClaim) return false;
+    const seen = this.#lastSeen(parent, forWrites);
+    return !seen || !isBefore(this.#refusedClaim.version, seen);
   }
 
   async #begin(claimed: Writer, parent: Key | undefined, head: Head | undefined, regains: boolean): Promise<Writer> {
-    this.#claiming = undefined;
+    this.#claiming = this.#refusedClaim = undefined;
     this.#writer = claimed;
     claimed.numbersUnsure = true;
     if (!regains) this.#written.clear();
@@ -293,8 +296,7 @@ export class Thread extends Reader {
 
   /** Throws `Fenced` for a loop that another loop supersedes. */
   #checkRead(parent: Key, head: Head, forWrites: boolean): void {
-    // The loop that read it ends. Its other writes must not fence the worker that continues.
-    if (this.#refusedClaims.has(parent)) throw this.#fenced();
+    if (this.#wasRefused(parent, forWrites)) throw this.#fenced();
     if (this.#stale.has(parent)) {
       // The loop gets this error once. Another loop that reads the checkpoint may continue from it.
       this.#stale.delete(parent);

@@ -43,6 +43,8 @@ TOMBSTONE_KEYS_MAX = 31
 DELETE_MAX = 1000
 AS_READ = ", to continue the thread as it read it"
 """The purpose in a claim whose writer gives up, without a record, if another writer's record came before the claim."""
+EMPTY = (0, 1)
+"""The version of a thread without records."""
 REGAINS_MAX = 16
 """The maximum number of times that one write takes its thread back."""
 
@@ -79,8 +81,8 @@ class Thread(Reader):
         """Checkpoints that were not stored. Their writes and successors get the same error."""
         self._stale: set[Key] = set()
         """Checkpoints that were written under a lost claim: a loop that continues from them is superseded."""
-        self._refused_claims: set[Key] = set()
-        """Checkpoints whose loop was refused a claim, until they are read again."""
+        self._refused_claim: tuple[str, tuple[int, int]] | None = None
+        """The namespace and the version that a loop had read whose claim was refused, until the thread is read again."""
         self._loops = Loops(self.run_id)
 
     def acquire(self) -> Steps[None]:
@@ -105,7 +107,8 @@ class Thread(Reader):
         if writer is not None and writer.over is None and head.epoch < writer.epoch:
             return  # an answer older than the claim
         self.notice_claim(head)
-        self._refused_claims.discard(key)
+        if self._refused_claim is not None and key[0] in ("", self._refused_claim[0]):
+            self._refused_claim = None
         if latest:
             self._stale.discard(key)
         if key not in self._stale:
@@ -118,7 +121,7 @@ class Thread(Reader):
 
     def note_absent(self, key: Key) -> None:
         """Allows a loop to begin the thread, unless another writer begins it first."""
-        self._note_seen(key, (0, 1))
+        self._note_seen(key, EMPTY)
 
     def refuse(self, key: Key, error: Error) -> Error:
         """Notes a checkpoint that is not stored."""
@@ -205,7 +208,7 @@ class Thread(Reader):
         and since then there are only claims of workers that continue a thread as they read it. They read an older state, and
         give up."""
         writer = self.writer
-        if writer is None or head.epoch <= writer.epoch or parent in self._refused_claims:
+        if writer is None or head.epoch <= writer.epoch or self._was_refused(parent, for_writes=for_writes):
             return False
         written = (writer.epoch, writer.next_checkpoint_seq)
         if parent not in self._stale and self._last_seen(parent, for_writes=for_writes) != written:
@@ -259,9 +262,11 @@ class Thread(Reader):
                     # Another claim or record came first. Checks whether its worker gives up.
                     return (yield from self.ready(parent, for_writes=for_writes))
                 if parent is not None:
-                    self._note_refused_claim(parent, for_writes=for_writes)
+                    seen = self._last_seen(parent, for_writes=for_writes) or (head.version if head else EMPTY)
+                    self._refused_claim = (parent[0], seen)
                 raise
         claiming.records.base64 = takes_base64
+        self._refused_claim = None
         claimed, self._claiming = claiming, None
         self.writer, claimed.numbers_unsure = claimed, True
         if not regains:
@@ -308,13 +313,13 @@ class Thread(Reader):
         finally:
             self.lock.release()
 
-    def _note_refused_claim(self, parent: Key, *, for_writes: bool) -> None:
-        """Notes that the loop of a write ends. Writes may come before their checkpoint, whose put would claim the thread again:
-        the checkpoints that this object read in the same state as the loop get the same error until they are read again."""
-        self._refused_claims.add(parent)
-        if for_writes and parent not in self._seen:
-            seen = self._last_seen(parent, for_writes=True)
-            self._refused_claims.update(key for key, read in self._seen.items() if key[0] == parent[0] and read == seen)
+    def _was_refused(self, parent: Key, *, for_writes: bool) -> bool:
+        """Whether the loop of a write ends, because its claim was refused. A loop that runs ahead has further writes, of
+        checkpoints that were never put. They must not fence the worker that continues."""
+        if self._refused_claim is None:
+            return False
+        seen = self._last_seen(parent, for_writes=for_writes)
+        return seen is None or seen <= self._refused_claim[1]
 
     def _settle(self, writer: Writer) -> Steps[None]:
         settled = yield from writer.settle()
@@ -331,8 +336,7 @@ class Thread(Reader):
 
     def _check_read(self, parent: Key, head: Head, *, for_writes: bool) -> None:
         """Raises `Fenced` for a loop that another loop supersedes."""
-        if parent in self._refused_claims:
-            # The loop that read it ends. Its other writes must not fence the worker that continues.
+        if self._was_refused(parent, for_writes=for_writes):
             raise self._fenced()
         if parent in self._stale:
             # The loop gets this error once. Another loop that reads the checkpoint may continue from it.

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use runlog_log::{Entry, PartitionId, kafka::KafkaConfig};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -113,6 +113,16 @@ fn led_by(states: &[PartitionState], broker: BrokerId) -> bool {
     states.first().is_some_and(|state| state.leader == Some(broker))
 }
 
+/// Waits until `attempt` succeeds. Its last refusal is the error.
+fn until(mut attempt: impl FnMut() -> anyhow::Result<Result<(), String>>) -> anyhow::Result<()> {
+    let started = Instant::now();
+    while let Err(refusal) = attempt()? {
+        ensure!(started.elapsed() < RECOVERY_WAIT, "{refusal}");
+        thread::sleep(POLL_INTERVAL);
+    }
+    Ok(())
+}
+
 impl Victim<'_> {
     /// Appends records, and returns the offset after the last.
     fn append(&self, records: &[Entry]) -> anyhow::Result<u64> {
@@ -126,13 +136,11 @@ impl Victim<'_> {
         let request = self.agent.request(tool, &json!({}));
         let result = self.agent.complete(&request.body.record_id, &json!("done"));
         self.append(&[entry(&request), entry(&result)])?;
-        let started = Instant::now();
         // The first answers may be stale.
-        while self.looked_up(tool, "latest")?.1["status"] != "completed" {
-            ensure!(started.elapsed() < RECOVERY_WAIT, "{tool} is not applied: {:?}", self.looked_up(tool, "latest")?);
-            thread::sleep(POLL_INTERVAL);
-        }
-        Ok(())
+        until(|| {
+            let (_, said) = self.looked_up(tool, "latest")?;
+            Ok(if said["status"] == "completed" { Ok(()) } else { Err(format!("{tool} is not applied: {said}")) })
+        })
     }
 
     fn looked_up(&self, tool: &str, consistency: &str) -> anyhow::Result<(u16, Value)> {
@@ -143,8 +151,7 @@ impl Victim<'_> {
     /// Waits until the server refuses the call with one of these errors, and the partition is stopped. Before and after the
     /// stop, no answer at `latest` may report the call as not done.
     fn stops(&self, tool: &str, says: &[&str]) -> anyhow::Result<()> {
-        let started = Instant::now();
-        loop {
+        until(|| {
             let (status, said) = self.looked_up(tool, "latest")?;
             let undone = status == 404 || said["status"] == "unknown" || said["status"] == "pending";
             ensure!(!undone, "a completed call is reported as not done: {status} {said}");
@@ -152,11 +159,10 @@ impl Victim<'_> {
             let detail = said["detail"].as_str().unwrap_or_default();
             let refuses = said["kind"] == "partition_stopped" || said["reason"] == "mirror";
             if refuses && says.iter().any(|says| detail.contains(says)) {
-                break;
+                return Ok(Ok(()));
             }
-            ensure!(started.elapsed() < RECOVERY_WAIT, "the partition does not stop: {status} {said}");
-            thread::sleep(POLL_INTERVAL);
-        }
+            Ok(Err(format!("the partition does not stop: {status} {said}")))
+        })?;
         self.is_stopped_and_kept(tool)
     }
 
@@ -164,16 +170,11 @@ impl Victim<'_> {
     fn is_stopped_and_kept(&self, tool: &str) -> anyhow::Result<()> {
         let (status, said) = self.looked_up(tool, "eventual")?;
         ensure!(status == 200 && said["status"] == "completed", "the state is kept: {status} {said}");
-        let started = Instant::now();
-        loop {
+        // A mirror refuses before its partition is read.
+        until(|| {
             let doctor = self.server.runlog().json(&["doctor"])?.exits(1)?.json()?;
-            if doctor["partitions"][0]["state"] == "stopped" {
-                return Ok(());
-            }
-            // A mirror refuses before its partition is read.
-            ensure!(started.elapsed() < RECOVERY_WAIT, "{doctor}");
-            thread::sleep(POLL_INTERVAL);
-        }
+            Ok(if doctor["partitions"][0]["state"] == "stopped" { Ok(()) } else { Err(doctor.to_string()) })
+        })
     }
 
     /// Checks [`Victim::stops`] after a restart of the server. A killed server would lose rows that it can only read from the
@@ -230,13 +231,10 @@ impl Victim<'_> {
     /// The topic is deleted and created again, without its records.
     fn recreated(&mut self) -> anyhow::Result<()> {
         topics::delete(&self.config)?;
-        let started = Instant::now();
-        while let Err(error) = topics::create_weak(&self.config, REPLICAS) {
-            if started.elapsed() > RECOVERY_WAIT {
-                bail!("the topic is not created again: {error}");
-            }
-            thread::sleep(POLL_INTERVAL);
-        }
+        until(|| {
+            let created = topics::create_weak(&self.config, REPLICAS);
+            Ok(created.map_err(|error| format!("the topic is not created again: {error}")))
+        })?;
         self.stops("kept", &RECREATED)?;
         self.stays_stopped("kept", &RECREATED)
     }

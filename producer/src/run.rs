@@ -83,7 +83,7 @@ impl Run {
     /// parameters, before anything is appended. It cannot see a `HashSet` that is a field of a struct, nor
     /// a number that is null already, in a `Value` or a `RawValue`.
     pub fn tool<'a, A: serde::Serialize + ?Sized>(&'a self, tool: &str, args: &A) -> Tool<'a> {
-        Tool::new(&self.session, tool, values::exact(args))
+        Tool::new(&self.session, tool, values::exact(args).map_err(|error| error.to_string()))
     }
 
     /// Records a message of the conversation.

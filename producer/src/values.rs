@@ -36,20 +36,20 @@ where
     serializer.collect_seq(elements.into_iter().map(|(_, element)| element))
 }
 
-/// The JSON of arguments, or of other content that another process compares.
+/// The JSON of a value that must come back as it is: a message or a state of a checkpoint. Arguments and turns are made with it.
 ///
-/// Errors, which name the place: NaN and the infinities, and two members of one name. Also a type with a `HashSet` among its
-/// parameters.
-pub(crate) fn exact<T: Serialize + ?Sized>(value: &T) -> Result<Json, String> {
+/// Errors, which name the place: NaN, the infinities and other numbers beyond the range of a double, and two members of one
+/// name. Also a type with a `HashSet` among its parameters.
+pub fn exact<T: Serialize + ?Sized>(value: &T) -> Result<Json, serde_json::Error> {
     let name = type_name::<T>();
     if name.contains("::HashSet<") {
-        return Err(format!(
+        return Err(serde_json::Error::custom(format!(
             "{name} has another order in each process: use a `BTreeSet`, or `runlog_producer::values::sorted` in a struct"
-        ));
+        )));
     }
-    let json = json(value, NotFinite::Refused).map_err(|error| error.to_string())?;
-    match canonical::repeated_member(json.as_str()) {
-        Some(pointer) => Err(format!("two members have one name, at {pointer:?}")),
+    let json = json(value, NotFinite::Refused)?;
+    match canonical::ambiguity(json.as_str()) {
+        Some((what, pointer)) => Err(serde_json::Error::custom(format!("{what}, at {pointer:?}"))),
         None => Ok(json),
     }
 }
@@ -346,6 +346,7 @@ impl<C: SerializeMap> SerializeMap for Parts<'_, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use runlog_schemas::id::Fingerprint;
     use serde_json::{json, value::RawValue};
     use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -383,7 +384,7 @@ mod tests {
         let refused = |change: &dyn Fn(&mut Trip)| {
             let mut trip = trip();
             change(&mut trip);
-            exact(&trip).unwrap_err()
+            exact(&trip).unwrap_err().to_string()
         };
         let when = |trip: &mut Trip| trip.to[1] = [("when".to_owned(), f64::NAN)].into();
         assert_eq!(refused(&when), "NaN has no JSON, at $.to[1].when");
@@ -394,13 +395,13 @@ mod tests {
         assert_eq!(refused(&at), "NaN has no JSON, at $.way.at.height");
         assert_eq!(refused(&|trip| trip.way = Way::Between(0, f64::NAN)), "NaN has no JSON, at $.way.between[1]");
         let way = |trip: &mut Trip| trip.more = [("way".to_owned(), (0, 0.0))].into();
-        assert_eq!(refused(&way), "two members have one name, at \"/way\"");
+        assert_eq!(refused(&way), "two members of one object have this name, at \"/way\"");
     }
 
     #[test]
     fn a_variant_leaves_the_place_of_its_neighbour() {
         let ways = [Way::Between(0, 1.0), Way::At { height: None }, Way::By(f32::NAN)];
-        assert_eq!(exact(&ways).unwrap_err(), "NaN has no JSON, at $[2].by");
+        assert_eq!(exact(&ways).unwrap_err().to_string(), "NaN has no JSON, at $[2].by");
     }
 
     #[test]
@@ -420,9 +421,18 @@ mod tests {
     }
 
     #[test]
+    fn the_order_of_a_hash_map_is_not_in_the_fingerprint() {
+        let texts: HashSet<String> = (0..20)
+            .map(|_| exact(&(0..9).map(|n| (n.to_string(), n)).collect::<HashMap<_, _>>()).unwrap().as_str().to_owned())
+            .collect();
+        let fingerprints: HashSet<_> = texts.iter().map(|text| Fingerprint::of_call("pay", text).unwrap()).collect();
+        assert!(texts.len() > 1 && fingerprints.len() == 1, "{texts:?} {fingerprints:?}");
+    }
+
+    #[test]
     fn a_set_has_one_order_in_arguments() {
         assert!(exact(&trip()).unwrap().as_str().contains(r#""tags":["a","b","c"]"#));
-        let refused = exact(&[HashSet::from([1])]).unwrap_err();
+        let refused = exact(&[HashSet::from([1])]).unwrap_err().to_string();
         assert!(refused.contains("another order in each process"), "{refused}");
     }
 }

@@ -53,9 +53,10 @@ pub fn compact(json: &str) -> Result<String, Error> {
     Ok(out)
 }
 
-/// Returns a JSON pointer to a member whose object has another member of the same name, compared after unescaping. `None` if
-/// every name is unique, and for a text that is not JSON or nests too deeply.
-pub fn repeated_member(json: &str) -> Option<String> {
+/// Returns what readers of the text understand differently, and a JSON pointer to it: a member whose object has another member of the
+/// same name, compared after unescaping, or a number beyond the range of a double. `None` also for a text that is not JSON or nests
+/// too deeply.
+pub fn ambiguity(json: &str) -> Option<(&'static str, String)> {
     let (mut open, mut names) = (Vec::new(), Vec::<Cow<'_, str>>::new());
     let scanned = scan::scan(json, |token| {
         match token {
@@ -71,12 +72,17 @@ pub fn repeated_member(json: &str) -> Option<String> {
                 }
                 names.truncate(start);
             }
+            scan::Token::Number(raw) => write::check_range(raw)?,
             _ => {}
         }
         Ok(())
     });
-    match scanned {
-        Err(Error { pointer, problem: Problem::DuplicateKey(name) }) => Some(format!("{pointer}/{}", escape(&name))),
+    let Error { pointer, problem } = scanned.err()?;
+    match problem {
+        Problem::DuplicateKey(name) => {
+            Some(("two members of one object have this name", format!("{pointer}/{}", escape(&name))))
+        }
+        Problem::NotFinite => Some(("a number beyond the range of a double", pointer)),
         _ => None,
     }
 }

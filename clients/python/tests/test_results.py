@@ -174,6 +174,11 @@ LEFT_OUT: dict[str, tuple[Any, dict[str, Any]]] = {
         {"reason": "no_json", "type": "dict", "bytes": None, "message": "a value of type test_results.Thing has no JSON; pass a "
          "dataclass, a model or JSON, at $.to[1].when"},
     ),
+    "a large integer": (
+        [2**1024],
+        {"reason": "no_json", "message": "an integer beyond the range of a double has no JSON that every reader understands, "
+         "at $[0]"},
+    ),
     "same text of two keys": ({1: "a", "1": "b"}, {"reason": "no_json", "message": "two keys are the same text '1'"}),
     "deeper than a record": (deep(126), {"reason": "invalid", "bytes": 254}),
     "more bytes than a record": ("x" * (65 << 20), {"reason": "too_large", "type": "str", "bytes": (65 << 20) + 2}),

@@ -235,7 +235,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a serializer": ([Raises()], r"type test_values\.Raises has no JSON: RuntimeError: out of order, at \$\[0\]$"),
     "depth": (DEEP, r"deeper than 128 levels, at \$(\[0\]){128}$"),
     "a loop": (LOOP, r"deeper than 128 levels, at \$(\.self){128}$"),
-    "digits": ([10**5000], r"type int has no JSON: ValueError: Exceeds the limit .*, at \$\[0\]$"),
+    "digits": ([10**5000], r"beyond the range of a double .*, at \$\[0\]$"),
+    "a large integer": ({"n": -(2**1024)}, r"beyond the range of a double .*, at \$\.n$"),
     "a type itself": ({"a": Mail}, r"type \S*ModelMetaclass has no JSON.*, at \$\.a$"),
 }  # fmt: skip
 

@@ -72,7 +72,11 @@ export function argumentsJson(value: unknown): Json {
 }
 
 function convert(value: unknown, result: boolean, depth: number): Json {
-  if (value === null || typeof value === "string" || typeof value === "boolean" || typeof value === "bigint") return value;
+  if (value === null || typeof value === "string" || typeof value === "boolean") return value;
+  if (typeof value === "bigint") {
+    if (Number.isFinite(Number(value))) return value;
+    throw new NoJson("an integer beyond the range of a double has no JSON that every reader understands");
+  }
   if (typeof value === "number") {
     if (Number.isFinite(value)) return value;
     if (result) return String(value);

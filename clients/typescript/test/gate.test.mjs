@@ -63,6 +63,7 @@ test("arguments_without_json_are_refused_with_their_place_and_nothing_runs", asy
     [{ to: [1, 2, { when: new Date(NaN) }] }, "$.to[2].when"],
     [{ to: [1, 2, { when: Symbol("x") }] }, "$.to[2].when"],
     [{ price: NaN }, "$.price"],
+    [{ n: [2n ** 1024n] }, "$.n[0]"],
     [{ "a b": new (class Cart {})() }, '$["a b"]'],
     [[undefined], "$[0]"],
     [{ text: "\ud800" }, "$.text"],

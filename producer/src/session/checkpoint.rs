@@ -20,7 +20,7 @@ pub struct LoopState {
     pub session_id: String,
     /// The number of completed tool rounds.
     pub turn: u64,
-    /// The message list that a resumed loop starts from.
+    /// The message list that a resumed loop starts from. [`values::exact`](crate::values::exact) makes JSON that comes back as it is.
     pub messages: Vec<Json>,
     /// Any other state of the agent.
     pub state: Option<Json>,

@@ -1,4 +1,5 @@
-//! Parses JSON that all readers understand alike: an object, without two members of one name.
+//! Parses JSON that all readers understand alike: an object, without two members of one name and without numbers beyond the range of a
+//! double.
 
 use runlog_projector::index::error::Error;
 use runlog_schemas::{answer::ErrorKind, canonical};
@@ -15,11 +16,10 @@ pub(super) fn parsed<T: DeserializeOwned>(body: &str, what: &str) -> Result<T, E
     unambiguous(body).map_err(|error| invalid(&error))
 }
 
-/// Parses an object like [`object`]. Refuses two members of one name, because readers differ in which member they use.
+/// Parses an object like [`object`]. Refuses what readers understand differently: see [`canonical::ambiguity`].
 pub(super) fn unambiguous<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
-    if let Some(pointer) = canonical::repeated_member(text) {
-        let message = format!("two members of one object have this name, at {pointer:?}");
-        return Err(serde_json::Error::custom(message));
+    if let Some((what, pointer)) = canonical::ambiguity(text) {
+        return Err(serde_json::Error::custom(format!("{what}, at {pointer:?}")));
     }
     object(text)
 }

@@ -89,11 +89,17 @@ fn number(raw: &str) -> Result<Cow<'_, str>, Problem> {
     if !raw.contains(['.', 'e', 'E']) {
         return Ok(if raw == "-0" { "0" } else { raw }.into());
     }
-    // Rust parses every JSON number, and rounds by IEEE 754.
-    match raw.parse::<f64>() {
-        Ok(double) if double.is_finite() => Ok(ryu_js::Buffer::new().format_finite(double).to_owned().into()),
-        _ => Err(Problem::NotFinite),
-    }
+    Ok(ryu_js::Buffer::new().format_finite(double(raw)?).to_owned().into())
+}
+
+/// Rust parses every JSON number, and rounds by IEEE 754.
+fn double(raw: &str) -> Result<f64, Problem> {
+    raw.parse::<f64>().ok().filter(|double| double.is_finite()).ok_or(Problem::NotFinite)
+}
+
+/// Refuses a number beyond the range of a double. One without an exponent needs more than 308 digits for that.
+pub(super) fn check_range(raw: &str) -> Result<(), Problem> {
+    if raw.len() > 308 || raw.contains(['e', 'E']) { double(raw).map(drop) } else { Ok(()) }
 }
 
 fn write(node: &Node<'_>, out: &mut String) {

@@ -20,12 +20,12 @@ const TOOL_NAME_BYTES_MAX: usize = 1024;
 impl Draft {
     /// Like [`Self::parse`], for a new record.
     ///
-    /// Errors: also an object with two members of one name, because readers differ in which member they use; a number without a
-    /// successor; a tool name over 1024 bytes; an empty idempotency key of a tool call; a key, an author or a reason without a visible
+    /// Errors: also an object with two members of one name and a number beyond the range of a double, because readers differ in what
+    /// they make of them; a number without a successor; a tool name over 1024 bytes; an empty idempotency key of a tool call; a key, an author or a reason without a visible
     /// character; a result on a decision other than `done`. The same errors apply to the records of a batch.
     pub fn parse_new(text: &str) -> Result<Self, Invalid> {
-        if let Some(pointer) = canonical::repeated_member(text) {
-            return Err(invalid("two members of one object have this name", &pointer));
+        if let Some((what, pointer)) = canonical::ambiguity(text) {
+            return Err(invalid(what, &pointer));
         }
         let draft = Self::parse(text)?;
         check(&draft.record, "")?;

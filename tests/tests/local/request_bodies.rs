@@ -69,6 +69,14 @@ fn with_run(story: impl FnOnce(&Server) -> anyhow::Result<()>) -> anyhow::Result
     Ok(())
 }
 
+fn user_turn(content: &str) -> String {
+    format!(r#"{{"type":"conversation_turn","message_id":"m","kind":"user","content":{content}}}"#)
+}
+
+fn done(result: &str) -> String {
+    format!(r#"{{"type":"tool_call_completed","request_record_id":"asked","result":{result}}}"#)
+}
+
 /// Each body is refused, its detail names the pointer, and the run stays as it is.
 fn check_refusals(server: &Server, cases: &[(&str, String, &str)]) -> anyhow::Result<()> {
     let (_, before) = server.get("/v1/runs/r")?;
@@ -86,37 +94,37 @@ fn check_refusals(server: &Server, cases: &[(&str, String, &str)]) -> anyhow::Re
 
 #[test]
 fn two_members_of_one_name_are_refused_at_every_level_of_every_body() -> anyhow::Result<()> {
-    let turn =
-        |content: &str| format!(r#"{{"type":"conversation_turn","message_id":"m","kind":"user","content":{content}}}"#);
-    let done =
-        |result: &str| format!(r#"{{"type":"tool_call_completed","request_record_id":"asked","result":{result}}}"#);
     let batch = |member: &str| format!(r#"{{"type":"batch","records":[{member}]}}"#);
     let hash = "0".repeat(64);
     with_run(|server| {
         check_refusals(
             server,
             &[
-                (RECORDS, record("a", &turn("1"), r#","record_id":"b""#), r#""/record_id""#),
-                (RECORDS, record("a", &turn("1"), r#","writer_epoch":1"#), r#""/writer_epoch""#),
-                (RECORDS, record("a", &turn("1"), &format!(r#","payload":{}"#, turn("2"))), r#""/payload""#),
-                (RECORDS, record("a", &turn("1"), r#","facts":{"epoch":1,"epoch":1}"#), r#""/facts/epoch""#),
-                (RECORDS, record("a", &turn("1"), r#","later":[{"x":1,"x":1}]"#), r#""/later/0/x""#),
-                (RECORDS, record("a", &turn(r#"1,"kind":"tool""#), ""), r#""/payload/kind""#),
+                (RECORDS, record("a", &user_turn("1"), r#","record_id":"b""#), r#""/record_id""#),
+                (RECORDS, record("a", &user_turn("1"), r#","writer_epoch":1"#), r#""/writer_epoch""#),
+                (RECORDS, record("a", &user_turn("1"), &format!(r#","payload":{}"#, user_turn("2"))), r#""/payload""#),
+                (RECORDS, record("a", &user_turn("1"), r#","facts":{"epoch":1,"epoch":1}"#), r#""/facts/epoch""#),
+                (RECORDS, record("a", &user_turn("1"), r#","later":[{"x":1,"x":1}]"#), r#""/later/0/x""#),
+                (RECORDS, record("a", &user_turn(r#"1,"kind":"tool""#), ""), r#""/payload/kind""#),
                 (
                     RECORDS,
-                    record("a", &turn(r#"{"b/c":[0,{"d":1,"\u0064":2}]}"#), ""),
+                    record("a", &user_turn(r#"{"b/c":[0,{"d":1,"\u0064":2}]}"#), ""),
                     r#""/payload/content/b~1c/1/d""#,
                 ),
                 (RECORDS, record("a", &call(r#"{"n":{"m":1,"m":1}}"#), ""), r#""/payload/arguments/n/m""#),
                 (RECORDS, record("a", &done(r#"{"ok":true,"ok":false}"#), ""), r#""/payload/result/ok""#),
                 (
                     RECORDS,
-                    record("a", &batch(&record("b", &turn("1"), r#","tags":[],"tags":[]"#)), ""),
+                    record("a", &batch(&record("b", &user_turn("1"), r#","tags":[],"tags":[]"#)), ""),
                     r#""/payload/records/0/tags""#,
                 ),
                 (
                     RECORDS,
-                    format!("[{},{}]", record("a", &turn("1"), ""), record("b", &turn("1"), r#","tags":[],"tags":[]"#)),
+                    format!(
+                        "[{},{}]",
+                        record("a", &user_turn("1"), ""),
+                        record("b", &user_turn("1"), r#","tags":[],"tags":[]"#)
+                    ),
                     r#"record 1: two members of one object have this name, at "/tags""#,
                 ),
                 (CLAIMS, r#"{"record_id":"c","record_id":"d"}"#.into(), r#""/record_id""#),
@@ -127,7 +135,7 @@ fn two_members_of_one_name_are_refused_at_every_level_of_every_body() -> anyhow:
                     r#""/result/a""#,
                 ),
                 ("/v1/runs/s/copies", r#"{"from":"r","from":"q"}"#.into(), r#""/from""#),
-                ("/v1/runs/r/contents", record("a", &turn(r#"{"x":1,"x":1}"#), ""), r#""/payload/content/x""#),
+                ("/v1/runs/r/contents", record("a", &user_turn(r#"{"x":1,"x":1}"#), ""), r#""/payload/content/x""#),
                 (
                     "/v1/skips",
                     r#"{"partition":0,"offset":1,"offset":2,"who":"jo","why":"seen"}"#.into(),
@@ -223,7 +231,20 @@ fn a_number_is_found_by_every_spelling_and_returned_as_it_was_sent() -> anyhow::
         // Not unknown: no append accepts it.
         let (status, answer) = look_up(server, &beyond_double)?;
         ensure!(status == 400 && answer.contains("number out of range"), "{answer}");
-        check_refusals(server, &[(RECORDS, record("a", &call(&beyond_double), ""), "number out of range")])
+        let refused = |at: &str| format!("a number beyond the range of a double, at {at:?}");
+        check_refusals(
+            server,
+            &[
+                (RECORDS, record("a", &call(&beyond_double), ""), &refused("/payload/arguments")),
+                (RECORDS, record("a", &done(&format!("[-{beyond_double}]")), ""), &refused("/payload/result/0")),
+                (RECORDS, record("a", &user_turn(r#"{"n":1e309}"#), ""), &refused("/payload/content/n")),
+                (
+                    RESOLUTION,
+                    r#"{"decision":"done","result":1e309,"revision":1,"who":"jo","why":"seen"}"#.into(),
+                    &refused("/result"),
+                ),
+            ],
+        )
     })
 }
 

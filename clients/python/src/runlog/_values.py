@@ -27,8 +27,8 @@ from ._models import dumped, fields_of, is_pydantic
 from ._texts import NoJson, key_text, text_of, type_name
 from .errors import Error
 
-BITS_MAX = 10_000
-"""Integers with more bits may have more digits than Python writes and reads."""
+DOUBLE_BITS = 1024
+"""Integers with fewer bits are in the range of a double."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -79,8 +79,8 @@ class _Conversion:
         if isinstance(value, str):
             return value if type(value) is str else str.__str__(value)
         if isinstance(value, int):
-            if value.bit_length() > BITS_MAX:
-                int.__repr__(value)  # raises for more digits than Python reads
+            if value.bit_length() >= DOUBLE_BITS and not _is_double(value):
+                raise NoJson("an integer beyond the range of a double has no JSON that every reader understands")
             return value if type(value) is int else int.__index__(value)
         if isinstance(value, float):
             return self._float(value if type(value) is float else float.__float__(value))
@@ -189,3 +189,10 @@ def _find_refused(value: Json, why: str) -> NoJson:
         except Refused:
             return _find_refused(part, why).inside(step)
     return NoJson(why)
+
+
+def _is_double(value: int) -> bool:
+    try:
+        return math.isfinite(float(value))
+    except OverflowError:
+        return False

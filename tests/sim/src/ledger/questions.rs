@@ -53,7 +53,13 @@ impl Question {
                 let mut outcome = model.first_outcome(run_id, record_id);
                 if outcome.is_object() {
                     let head = model.head(run_id);
-                    (outcome["epoch"], outcome["writer_id"]) = (head["epoch"].clone(), head["writer_id"].clone());
+                    // A run whose records a skip displaced has none that is applied, like a run that nobody claimed.
+                    let (epoch, writer_id) = if head.is_null() {
+                        (json!(0), json!(""))
+                    } else {
+                        (head["epoch"].clone(), head["writer_id"].clone())
+                    };
+                    (outcome["epoch"], outcome["writer_id"]) = (epoch, writer_id);
                 }
                 outcome
             }

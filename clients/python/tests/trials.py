@@ -69,22 +69,27 @@ class Turns:
         turn = asyncio.Event()
         self._waiting.append(turn)
         self._arrived.set()
-        await turn.wait()
         try:
+            await turn.wait()
             return await http.send(request)
         finally:
-            self._answered.set()
+            if turn in self._waiting:
+                self._waiting.remove(turn)  # cancelled before its turn
+            else:
+                self._answered.set()
 
     async def _run(self) -> None:
         while True:
             await self._arrived.wait()
             for _ in range(ARRIVE_STEPS):
                 await asyncio.sleep(0)
-            self._answered.clear()
-            self._waiting.pop(self._random.randrange(len(self._waiting))).set()
-            if not self._waiting:
-                self._arrived.clear()
-            await self._answered.wait()
+            self._arrived.clear()
+            while self._waiting:
+                self._answered.clear()
+                self._waiting.pop(self._random.randrange(len(self._waiting))).set()
+                await self._answered.wait()
+                for _ in range(ARRIVE_STEPS):
+                    await asyncio.sleep(0)
 
 
 class InTurn:

@@ -53,7 +53,7 @@ impl Question {
                 let mut outcome = model.first_outcome(run_id, record_id);
                 if outcome.is_object() {
                     let head = model.head(run_id);
-                    // A run whose records a skip displaced has none that is applied, like a run that nobody claimed.
+                    // A skip can displace all records of a run. It is then like a run without a claim.
                     let (epoch, writer_id) = if head.is_null() {
                         (json!(0), json!(""))
                     } else {
